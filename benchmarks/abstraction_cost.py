@@ -23,10 +23,12 @@ SETTINGS: dict[str, object] = {  # what bare_impala.py does, whatever the preset
     "gamma": bare_impala.GAMMA,
     "learning_rate": bare_impala.LEARNING_RATE,
     "max_grad_norm": bare_impala.MAX_GRAD_NORM,
-    "value_coefficient": bare_impala.VALUE_COEFFICIENT,
+    "loss_options": {
+        "value_coefficient": bare_impala.VALUE_COEFFICIENT,
+        "normalize_returns": False,
+    },
     "entropy_coefficient": bare_impala.ENTROPY_COEFFICIENT,
     "trace_lambda": 1.0,
-    "normalize_returns": False,
 }
 _WARM_UP_SECONDS, _START_SECONDS = 3.0, 3.0
 

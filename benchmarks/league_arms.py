@@ -32,15 +32,15 @@ def arms(entropy: float, env_steps: int) -> dict[str, dict[str, Any]]:
         "trajectory_steps": 4,
         "batch_trajectories": 1,
         "entropy_coefficient": 3 * entropy,
-        "final_entropy": entropy,
+        "loss_options": {"final_entropy": entropy},
+    }
+    found = {}
+    for arm in ARMS:
         # A league of 4 learning players shares the steps, and freezes as often as one player does.
-        "measure_env_steps": max(1, env_steps // 40),
-    }
-    periods = {arm: env_steps // (40 if arm == "alphastar" else 20) for arm in ARMS}
-    return {
-        arm: {**shared, "matchmaking": arm, "freeze_env_steps": max(1, periods[arm])}
-        for arm in ARMS
-    }
+        freeze = max(1, env_steps // (40 if arm == "alphastar" else 20))
+        league = {"measure_env_steps": max(1, env_steps // 40), "freeze_env_steps": freeze}
+        found[arm] = {**shared, "matchmaking": arm, "league_options": league}
+    return found
 
 
 def job_name(arm: str, entropy: float) -> str:

@@ -41,8 +41,9 @@ _SAME = {
     "network_options": {"hidden_sizes": "64x64"},
     "checkpoint_options": {"env_steps": 10**9},
 }
-_LEAGUE = {"measure_env_steps": 10**9, "final_entropy": "none", "preset": "control"}
-_FILL = {"freeze_env_steps": 10_000, "matchmaking": "uniform", "self_play_share": 0.0}
+_LEAGUE = {"loss_options": {"final_entropy": "none"}, "preset": "control"}
+_SELDOM = {"measure_env_steps": 10**9}
+_FILL = {**_SELDOM, "freeze_env_steps": 10_000, "self_play_share": 0.0}
 
 
 def contestants(game: str, backend: str = "process") -> dict[str, tuple[str, dict[str, Any]]]:
@@ -51,11 +52,12 @@ def contestants(game: str, backend: str = "process") -> dict[str, tuple[str, dic
     shared = {**_SAME, "env": game, "backend": backend}
     found: dict[str, tuple[str, dict[str, Any]]] = {
         "impala": ("impala", shared),
-        "league": ("league", {**shared, **_LEAGUE}),
+        "league": ("league", {**shared, **_LEAGUE, "league_options": _SELDOM}),
     }
     for size in POOLS:
+        league = {**_FILL, "max_frozen": size}
         found[f"league, pool of {size}"] = (
-            "league", {**shared, **_LEAGUE, **_FILL, "max_frozen": size}
+            "league", {**shared, **_LEAGUE, "matchmaking": "uniform", "league_options": league}
         )  # fmt: skip
     return found
 

@@ -18,7 +18,7 @@ _SHARED = {
     "gamma": 0.99,
     "optimizer": "rmsprop",
     "learning_rate": 3e-3,
-    "decay_learning_rate": True,
+    "optimizer_options": {"decay_learning_rate": True},
     "max_grad_norm": 1.0,
     "entropy_coefficient": 0.005,
 }

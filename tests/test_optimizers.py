@@ -14,7 +14,7 @@ from veldt.optimizers import (
     state_size,
 )
 
-_RMSPROP = OptimizerOptions("rmsprop", 0.01, rms_decay=0.9, optimizer_epsilon=0.1)
+_RMSPROP = OptimizerOptions("rmsprop", 0.01, rmsprop_decay=0.9, optimizer_epsilon=0.1)
 CONFIGS = {
     name: replace(options, max_grad_norm=0.0)
     for name, options in {
@@ -22,8 +22,8 @@ CONFIGS = {
         "sgd_momentum": OptimizerOptions("sgd", 0.1, momentum=0.9),
         "rmsprop": _RMSPROP,
         "rmsprop_momentum": replace(_RMSPROP, momentum=0.5),
-        "rmsprop_centered": replace(_RMSPROP, rms_centered=True),
-        "rmsprop_both": replace(_RMSPROP, rms_centered=True, momentum=0.5),
+        "rmsprop_centered": replace(_RMSPROP, rmsprop_centered=True),
+        "rmsprop_both": replace(_RMSPROP, rmsprop_centered=True, momentum=0.5),
         "adagrad": OptimizerOptions("adagrad", 0.05, optimizer_epsilon=0.1),
         "adam": OptimizerOptions("adam", 0.01, adam_beta1=0.8, optimizer_epsilon=1e-8),
     }.items()
@@ -46,9 +46,9 @@ def slowly(config, theta, gradients):
                 velocity = config.momentum * velocity + d
                 theta[i] -= config.learning_rate * velocity
             elif config.optimizer == "rmsprop":
-                square = config.rms_decay * square + (1 - config.rms_decay) * d * d
-                mean = config.rms_decay * mean + (1 - config.rms_decay) * d
-                below = square - mean * mean if config.rms_centered else square
+                square = config.rmsprop_decay * square + (1 - config.rmsprop_decay) * d * d
+                mean = config.rmsprop_decay * mean + (1 - config.rmsprop_decay) * d
+                below = square - mean * mean if config.rmsprop_centered else square
                 change = config.learning_rate * d / math.sqrt(below + config.optimizer_epsilon)
                 velocity = config.momentum * velocity + change
                 theta[i] -= velocity
@@ -127,7 +127,7 @@ def test_the_learning_rate_is_scaled_by_the_step():
 def test_centered_rmsprop_survives_rounding():
     """For equal gradients the variance is 0, and rounding puts it below 0 by more than epsilon."""
     options = OptimizerOptions(
-        "rmsprop", 1e-6, rms_centered=True, optimizer_epsilon=1e-12, max_grad_norm=0.0
+        "rmsprop", 1e-6, rmsprop_centered=True, optimizer_epsilon=1e-12, max_grad_norm=0.0
     )
     vector = torch.zeros(100)
     optimizer = make_optimizer(options, vector)

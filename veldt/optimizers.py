@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from veldt.options.checked import Bounds, Decay, NotNegative, Options
+from veldt.options.groups import OPTIMIZER_OPTIONS
 
 _ADAM_BETA2 = 0.999
 
@@ -56,17 +57,17 @@ class OptimizerOptions(Options):
     """adam, rmsprop (epsilon inside the root), sgd or adagrad."""
     learning_rate: Annotated[float, Bounds(0, 100)] = 1e-3
     """Step size."""
-    decay_learning_rate: bool = False
+    decay_learning_rate: Annotated[bool, OPTIMIZER_OPTIONS] = False
     """Let the learning rate fall linearly to 0 over --total-env-steps, or else --max-seconds."""
-    rms_decay: Decay = 0.99
+    rmsprop_decay: Annotated[Decay, OPTIMIZER_OPTIONS] = 0.99
     """Decay of RMSProp's mean square."""
-    rms_centered: bool = False
+    rmsprop_centered: Annotated[bool, OPTIMIZER_OPTIONS] = False
     """RMSProp divides by the standard deviation instead of the root mean square."""
-    momentum: Decay = 0.0
+    momentum: Annotated[Decay, OPTIMIZER_OPTIONS] = 0.0
     """Momentum of sgd and rmsprop."""
-    adam_beta1: Decay = 0.9
+    adam_beta1: Annotated[Decay, OPTIMIZER_OPTIONS] = 0.9
     """Decay of Adam's mean gradient."""
-    optimizer_epsilon: NotNegative = 1e-5
+    optimizer_epsilon: Annotated[NotNegative, OPTIMIZER_OPTIONS] = 1e-5
     """Added inside the root by rmsprop and adagrad, outside by adam."""
     max_grad_norm: NotNegative = 0.5
     """Longer gradients are scaled down to this norm; 0: never."""
@@ -146,10 +147,12 @@ class RMSProp(Optimizer):
 
     def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
         options, square = self.options, self.moments[0]
-        square.mul_(options.rms_decay).addcmul_(gradient, gradient, value=1.0 - options.rms_decay)
+        square.mul_(options.rmsprop_decay).addcmul_(
+            gradient, gradient, value=1.0 - options.rmsprop_decay
+        )
         root = self._scratch
-        if options.rms_centered:
-            mean = self.moments[1].lerp_(gradient, 1.0 - options.rms_decay)
+        if options.rmsprop_centered:
+            mean = self.moments[1].lerp_(gradient, 1.0 - options.rmsprop_decay)
             # Rounding may leave the difference below zero by more than a small epsilon.
             torch.addcmul(square, mean, mean, value=-1.0, out=root).clamp_(min=0.0)
             root.add_(options.optimizer_epsilon).sqrt_()
@@ -207,7 +210,7 @@ def num_moments(options: OptimizerOptions) -> int:
     """Moments per parameter."""
     with_momentum = int(options.momentum > 0.0)
     if options.optimizer == "rmsprop":
-        return 1 + int(options.rms_centered) + with_momentum
+        return 1 + int(options.rmsprop_centered) + with_momentum
     return {"sgd": with_momentum, "adagrad": 1, "adam": 2}[options.optimizer]
 
 

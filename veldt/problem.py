@@ -45,7 +45,7 @@ class Problem:
         if self.envs_per_actor % num_groups:
             raise ConfigurationError(
                 f"{self.envs_per_actor} environments per actor do not split into {num_groups} equal"
-                " groups; choose a multiple with --envs-per-actor, or other --groups-per-actor"
+                " groups; choose a multiple with --envs-per-actor, or other groups_per_actor"
             )
         return Environments(self.environment, self.envs_per_actor, num_groups)
 

@@ -13,9 +13,9 @@ from .learning import LearningClaim
 
 _SHARED, _OWN, _MOMENTUM = "shared RMSProp", "RMSProp of each worker", "momentum SGD"
 _OPTIONS: dict[str, dict[str, Any]] = {
-    _SHARED: {"optimizer": "rmsprop", "shared_statistics": True},
-    _OWN: {"optimizer": "rmsprop", "shared_statistics": False},
-    _MOMENTUM: {"optimizer": "sgd", "momentum": 0.99},
+    _SHARED: {"optimizer": "rmsprop", "optimizer_options": {"shared_statistics": True}},
+    _OWN: {"optimizer": "rmsprop", "optimizer_options": {"shared_statistics": False}},
+    _MOMENTUM: {"optimizer": "sgd", "optimizer_options": {"momentum": 0.99}},
 }
 
 

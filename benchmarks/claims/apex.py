@@ -70,7 +70,9 @@ class ActorPriorities(_ApexClaim):
     seeds: int = 6
 
     def measure(self, case: Row) -> Row:
-        return self._curve(case["seed"], 1, {"actor_priorities": case["actor_priorities"]})
+        return self._curve(
+            case["seed"], 1, {"replay_options": {"actor_priorities": case["actor_priorities"]}}
+        )
 
     def judge(self, rows: list[Row]) -> list[Criterion]:
         with_, without = (mean_over_time(rows, _AGE, actor_priorities=by) for by in (True, False))
@@ -112,7 +114,7 @@ class _SeaClaim(_ApexClaim):
 
     def _explore(self, seed: int, actors: int, **own: Any) -> Row:
         given = {
-            "epsilon_base": self.epsilon_base,
+            "exploration_options": {"epsilon_base": self.epsilon_base},
             "min_replay_transitions": 200,
             # Else what sets the pace is how often the target is renewed, not what is found.
             "target_period_updates": 25,
@@ -168,10 +170,10 @@ class MoreActors(_SeaClaim):
 
 
 _LADDER, _ONE_EPSILON, _UNIFORM = "ladder, prioritised", "one epsilon", "uniform replay"
-_WITHOUT: dict[str, dict[str, float]] = {
+_WITHOUT: dict[str, dict[str, dict[str, float]]] = {
     _LADDER: {},
-    _ONE_EPSILON: {"epsilon_base": 0.1, "epsilon_alpha": 0.0},
-    _UNIFORM: {"priority_exponent": 0.0},
+    _ONE_EPSILON: {"exploration_options": {"epsilon_base": 0.1, "epsilon_alpha": 0.0}},
+    _UNIFORM: {"replay_options": {"priority_exponent": 0.0}},
 }
 
 

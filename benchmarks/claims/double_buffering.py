@@ -64,7 +64,7 @@ class DoubleBuffering(SpeedClaim):
                 "step_ms": self.step_ms / case["groups"],
                 "wrappers": {"vectorization": "in_process"},
             },
-            groups_per_actor=case["groups"],
+            sampling_options={"groups_per_actor": case["groups"]},
             preset="control",  # one pass over a batch: the learner is not to be waited for
             # The same rows per batch either way.
             batch_trajectories=2 * case["groups"],

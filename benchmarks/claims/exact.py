@@ -159,7 +159,10 @@ class SameAgent(Claim):
             total_env_steps=self.env_steps,
             preset="control",
         )
-        own = {"decay_learning_rate": True, "normalize_returns": False}
+        own = {
+            "optimizer_options": {"decay_learning_rate": True},
+            "loss_options": {"normalize_returns": False},
+        }
         plan = make_plan("a2c", options, own)
         backend = make_backend(case["backend"], plan.topology, options.seed)
         try:

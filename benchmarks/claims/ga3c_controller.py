@@ -92,19 +92,25 @@ class ControllerFinds(Claim):
         """The last setting that was kept, and everything that was tried."""
         tried = train(
             "ga3c",
-            **self._options(seed, self.start, self.most),
+            **self._options(
+                seed,
+                self.start,
+                self.most,
+                annealing_window_seconds=self.window_seconds,
+                annealing_warm_up_seconds=2 * self.window_seconds,
+            ),
             max_seconds=self.annealing_seconds,
-            annealing_window_seconds=self.window_seconds,
-            annealing_warm_up_seconds=2 * self.window_seconds,
         ).tuning
         kept = [proposal["setting"] for proposal in tried if proposal["kept"]]
         if not kept:
             return self.start, tried
         return tuple(kept[-1][name] for name in ("agents", "predictors", "trainers")), tried
 
-    def _options(self, seed: int, counts: Counts, most: Counts) -> dict[str, Any]:
+    def _options(
+        self, seed: int, counts: Counts, most: Counts, **annealing: float
+    ) -> dict[str, Any]:
         names = ("num_actors", "num_predictors", "num_trainers")
-        limits = ("most_agents", "most_predictors", "most_trainers")
+        limits = ("max_agents", "max_predictors", "max_trainers")
         return {
             "env": SLEEPING,
             "env_options": {"step_ms": self.step_ms},
@@ -113,7 +119,7 @@ class ControllerFinds(Claim):
             "envs_per_actor": self.envs_per_agent,
             "evaluation_episodes": 0,
             **dict(zip(names, counts, strict=True)),
-            **dict(zip(limits, most, strict=True)),
+            "annealing_options": {**dict(zip(limits, most, strict=True)), **annealing},
         }
 
     def _rates(self, rows: list[Row], setting: str) -> np.ndarray:

@@ -28,7 +28,7 @@ _PROBES = (
     " gradients among the first 200, when the filter has no bound yet, ended learning either way;"
     " so the faults here begin later."
 )
-_OFF = {"max_gradient_age_updates": 10**9, "outlier_deviations": 0.0}
+_OFF = {"server_options": {"max_gradient_age_updates": 10**9, "outlier_deviations": 0.0}}
 
 
 @dataclass(frozen=True)

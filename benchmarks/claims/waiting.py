@@ -135,8 +135,7 @@ class ManyBundles(Claim):
             num_actors=actors,
             envs_per_actor=self.envs_per_actor,
             min_replay_transitions=self.warm_up // actors,
-            epsilon_start=self.epsilon,
-            epsilon_end=self.epsilon,
+            exploration_options={"epsilon_start": self.epsilon, "epsilon_end": self.epsilon},
             target_return=self.target_return,
             max_seconds=self.max_seconds,
         )

@@ -90,10 +90,12 @@ def link_of(backend: ProcessBackend) -> SocketLink:
     return link
 
 
-@pytest.mark.parametrize("options", [{}, {"groups_per_actor": 2}, TINY_R2D2], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"sampling_options": {"groups_per_actor": 2}}, TINY_R2D2], ids=str
+)
 def test_it_trains_over_processes_and_leaves_nothing_behind(options):
     with running(**options) as backend:
-        advance_until_all_take_part(backend, 2 * options.get("groups_per_actor", 1))
+        advance_until_all_take_part(backend, 4 if "sampling_options" in options else 2)
         directory = link_of(backend).directory
         assert counters(backend)["wire.bytes_up"] > 0
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700

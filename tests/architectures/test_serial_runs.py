@@ -49,10 +49,12 @@ def train(tmp_path, architecture, **options):
     return veldt.train(architecture, **{**TINY, **options}, run_dir=str(run_dir))
 
 
+SOON = {"annealing_window_seconds": 0.1, "annealing_warm_up_seconds": 0.1}
+WORKERS = {"num_policy_workers": 2, "min_requests": 2}
 VARIANTS = [
     ("a3c", {}),
-    ("a3c", {"shared_statistics": False}),
-    ("a3c", {"optimizer": "sgd", "momentum": 0.9}),
+    ("a3c", {"optimizer_options": {"shared_statistics": False}}),
+    ("a3c", {"optimizer": "sgd", "optimizer_options": {"momentum": 0.9}}),
     ("a3c", LSTM),
     ("async_q", {"worker": "one_step", "target_period_updates": 10}),
     ("async_q", {}),
@@ -61,17 +63,17 @@ VARIANTS = [
     ("a2c", {"barrier": "step"}),
     ("ppo", {}),
     ("impala", {}),
-    ("impala", {"num_learners": 3, "reduction": "sum"}),
+    ("impala", {"num_learners": 3, "loss_options": {"reduction": "sum"}}),
     ("impala", {"replay_fraction": 0.5, "replay_trajectories": 64}),
     ("impala", {"extra_lag": 3}),
     ("impala", PAST),
     ("ga3c", {}),
-    ("ga3c", {"annealing_window_seconds": 0.1, "annealing_warm_up_seconds": 0.1}),
+    ("ga3c", {"annealing_options": SOON}),
     ("ga3c", LSTM),
     ("sample_factory", {"preset": "control"}),
-    ("sample_factory", {"preset": "control", "num_policy_workers": 2, "enough_requests": 2}),
+    ("sample_factory", {"preset": "control", "sampling_options": WORKERS}),
     ("sample_factory", {"preset": "control", **PAST}),
-    ("seed_rl", {"groups_per_actor": 2}),
+    ("seed_rl", {"sampling_options": {"groups_per_actor": 2}}),
     ("seed_rl", PAST),
     ("r2d2", {**SEQUENCES, "recurrent": "gru"}),
     ("dqn", {**REPLAY, "num_actors": 1}),
@@ -102,10 +104,10 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(architecture,
     [
         ("a2c", {}),
         ("a2c", {"barrier": "step"}),
-        ("sample_factory", {"preset": "control", "synchronous": True}),
+        ("sample_factory", {"preset": "control", "sampling_options": {"synchronous": True}}),
         pytest.param(
             "sample_factory",
-            {"preset": "control", "synchronous": True, "backend": "process"},
+            {"preset": "control", "sampling_options": {"synchronous": True}, "backend": "process"},
             marks=pytest.mark.slow,
         ),
     ],
@@ -194,8 +196,7 @@ def test_ga3cs_annealing_is_logged_with_verdicts(tmp_path):
         tmp_path,
         "ga3c",
         total_env_steps=20_000,
-        annealing_window_seconds=0.5,
-        annealing_warm_up_seconds=0.2,
+        annealing_options={"annealing_window_seconds": 0.5, "annealing_warm_up_seconds": 0.2},
     )
     with open(f"{result.run_dir}/tuning.jsonl", encoding="utf-8") as file:
         verdicts = [json.loads(line) for line in file]
@@ -216,7 +217,7 @@ def test_ga3cs_annealing_is_logged_with_verdicts(tmp_path):
         ("a3c", {"algorithm": "n_step_q"}, "use async_q"),
         ("seed_rl", {"algorithm": "r2d2"}, "use r2d2"),
         ("apex", {"algorithm": "sac"}, "use sac or td3"),
-        ("async_q", {"epsilon_odds": (0.5, 0.1)}, "add up to 1"),
+        ("async_q", {"exploration_options": {"epsilon_odds": (0.5, 0.1)}}, "add up to 1"),
         ("a3c", {"backend": "ray"}, "--backend process"),
         ("ga3c", {"backend": "ray"}, "memory of one machine; use --backend process, or seed_rl"),
         ("sample_factory", {"envs_per_actor": 5}, "equal groups"),

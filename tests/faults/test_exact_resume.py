@@ -35,12 +35,11 @@ SEQUENCES = {
 # Four learning players have an actor each: with one environment, checkpoints fall where asked.
 LEAGUE = {
     "matchmaking": "alphastar",
-    "freeze_env_steps": 60,
-    "max_frozen": 6,
+    "league_options": {"freeze_env_steps": 60, "max_frozen": 6},
     "envs_per_actor": 1,
     # Schedules over total_env_steps would differ: the halves of a run are told other totals.
-    "decay_learning_rate": False,
-    "final_entropy": None,
+    "optimizer_options": {"decay_learning_rate": False},
+    "loss_options": {"final_entropy": None},
     "scripted_opponents": ("simple_players:random_script",),
 }
 OWN = {

@@ -207,7 +207,7 @@ def ratio_error(inserted: int, sampled: int) -> float:
 @pytest.mark.parametrize(
     ("architecture", "victim", "own"),
     [
-        ("seed_rl", "inference-0", {"groups_per_actor": 2}),
+        ("seed_rl", "inference-0", {"sampling_options": {"groups_per_actor": 2}}),
         ("sample_factory", "policy_worker-0", {"batch_rows": 256}),
         ("ga3c", "predictor-0", {}),
     ],

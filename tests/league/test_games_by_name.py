@@ -38,7 +38,7 @@ def test_a_league_plays_pettingzoo(env, tmp_path):
         env,
         total_env_steps=2000,
         envs_per_actor=8,
-        freeze_env_steps=400,
+        league_options={"freeze_env_steps": 400},
         run_dir=str(tmp_path),
         **SMALL,
     )

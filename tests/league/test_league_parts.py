@@ -168,7 +168,7 @@ def test_an_actor_discards_results_of_a_model_that_left(tmp_path):
     slot = {"player": [0], "env_steps": [0], "models": np.zeros(3), "outcomes": np.zeros((3, 2, 3))}
     sink = SimpleNamespace(reserve=lambda: slot, commit=sent.update)
     weights, source = [Board(made.initial_vector())], MatchesSource(board, 1, 3)
-    options = LeagueOptions(opponents_at_once=1, resident_models=1)
+    options = LeagueOptions(opponents_per_actor=1, cached_models=1)
     opponents = Opponents(0, made, source, weights, sink, options)
     opponents.open(context("actor-0", tmp_path), num_games=2, num_players=2)
     wins = np.array([[1.0, -1.0]])
@@ -188,9 +188,17 @@ def test_an_actor_discards_results_of_a_model_that_left(tmp_path):
     [
         ("veldt:kuhm", {}, "did you mean veldt:kuhn"),
         ("CartPole-v1", {}, "games of two players or more"),
-        ("veldt:kuhn", {"main_exploiters": 2}, "rules of alphastar"),
-        ("veldt:kuhn", {"matchmaking": "alphastar", "league_exploiters": 99}, "0 to 16"),
-        ("veldt:kuhn", {"resident_models": 1}, "raise --resident-models"),
+        ("veldt:kuhn", {"league_options": {"main_exploiters": 2}}, "rules of alphastar"),
+        (
+            "veldt:kuhn",
+            {"matchmaking": "alphastar", "league_options": {"league_exploiters": 99}},
+            "0 to 16",
+        ),
+        (
+            "veldt:kuhn",
+            {"league_options": {"cached_models": 1}},
+            "raise --league-options cached_models",
+        ),
         (
             "veldt:kuhn",
             {"scripted_opponents": ("minimax",)},

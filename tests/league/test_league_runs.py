@@ -39,7 +39,10 @@ def state_of(backend, plan: Plan) -> LeagueState:
 
 
 def test_players_are_frozen_before_they_are_reset(tmp_path):
-    own = {"matchmaking": "alphastar", "league_exploiters": 0, "freeze_env_steps": 500}
+    own = {
+        "matchmaking": "alphastar",
+        "league_options": {"league_exploiters": 0, "freeze_env_steps": 500},
+    }
     plan = plan_of("serial", own)
     backend = SerialBackend(plan.topology, seed=0)
     backend.run_dir = tmp_path
@@ -83,7 +86,8 @@ def test_opponents_change_when_a_game_is_over_and_at_no_other_time(tmp_path, mon
 
     monkeypatch.setattr(Opponents, "act", watching)
     monkeypatch.setattr(Opponents, "game_over", ending)
-    plan = plan_of("serial", {"freeze_env_steps": 200, "max_frozen": 3, "self_play_share": 0.0})
+    league = {"freeze_env_steps": 200, "max_frozen": 3, "self_play_share": 0.0}
+    plan = plan_of("serial", {"league_options": league})
     backend = SerialBackend(plan.topology, seed=1)
     backend.run_dir = tmp_path
     backend.start()
@@ -109,7 +113,9 @@ def test_noisy_opponents_draw_from_all_that_is_allowed(tmp_path, monkeypatch):
     monkeypatch.setattr(Opponents, "act", watching)
     options = RunOptions("veldt:tic_tac_toe", backend="serial", **SMALL)
     # At this learning rate a model soon has a favourite move, which must not show.
-    plan = make_plan("league", options, {"opponent_noise": 1.0, "learning_rate": 0.1})
+    plan = make_plan(
+        "league", options, {"league_options": {"opponent_noise": 1.0}, "learning_rate": 0.1}
+    )
     backend = SerialBackend(plan.topology, seed=1)
     backend.run_dir = tmp_path
     backend.start()
@@ -127,10 +133,8 @@ def test_scripted_players_are_opponents_from_the_first_results_on(tmp_path):
         backend="serial",
         run_dir=str(tmp_path / "run"),
         total_env_steps=6000,
-        freeze_env_steps=3000,
+        league_options={"freeze_env_steps": 3000, "self_play_share": 0.0, "opponents_per_actor": 8},
         scripted_opponents=("simple_players:random_script", "benchmarks.tic_tac_toe:minimax"),
-        self_play_share=0.0,
-        opponents_at_once=8,
         evaluation_episodes=0,
         **SMALL,
     )
@@ -151,8 +155,7 @@ def finished(tmp_path_factory) -> Path:
         backend="serial",
         run_dir=str(run_dir),
         total_env_steps=4000,
-        freeze_env_steps=1000,
-        measure_env_steps=1000,
+        league_options={"freeze_env_steps": 1000, "measure_env_steps": 1000},
         evaluation_episodes=4,
         **SMALL,
     )
@@ -220,16 +223,17 @@ CYCLING = {
     "envs_per_actor": 32,
     "trajectory_steps": 4,
     "batch_trajectories": 1,
-    "freeze_env_steps": 2500,
-    "measure_env_steps": 5000,
+    "league_options": {
+        "freeze_env_steps": 2500,
+        "measure_env_steps": 5000,
+        "self_play_share": 0.0,
+        "max_frozen": 64,
+    },
     "network_options": {"hidden_sizes": (16,)},
     "learning_rate": 1e-2,
-    "decay_learning_rate": False,
+    "optimizer_options": {"decay_learning_rate": False},
     "entropy_coefficient": 0.2,
-    "final_entropy": None,
-    "self_play_share": 0.0,
-    "max_frozen": 64,
-    "normalize_returns": False,
+    "loss_options": {"final_entropy": None, "normalize_returns": False},
     "evaluation_episodes": 0,
 }
 
@@ -263,7 +267,7 @@ def test_the_latest_model_cycles_and_the_mixture_of_the_league_does_not(tmp_path
 @pytest.mark.timeout(300)
 def test_killing_manager_learner_and_actor_loses_no_model_and_no_result(tmp_path):
     warm_up()
-    plan = plan_of("process", {"freeze_env_steps": 2000})
+    plan = plan_of("process", {"league_options": {"freeze_env_steps": 2000}})
     backend = ProcessBackend(plan.topology, seed=0)
     backend.run_dir = tmp_path
     backend.start()

@@ -47,11 +47,18 @@ def test_variants_learn_too(architecture, options, tmp_path):
 
 
 # The least robust of the three, as in the paper: not every seed gets there within the budget.
-MOMENTUM_SGD = {"optimizer": "sgd", "momentum": 0.9, "learning_rate": 0.2, "max_grad_norm": 0.1}
+MOMENTUM_SGD = {
+    "optimizer": "sgd",
+    "optimizer_options": {"momentum": 0.9},
+    "learning_rate": 0.2,
+    "max_grad_norm": 0.1,
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"shared_statistics": False}, MOMENTUM_SGD], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"optimizer_options": {"shared_statistics": False}}, MOMENTUM_SGD], ids=str
+)
 def test_a3cs_other_optimizers_learn(options, tmp_path):
     result = train(tmp_path, "a3c", target_return=250, **options)
     assert result.reached_target, f"mean return {result.mean_return_100} at the end"

@@ -65,7 +65,7 @@ def test_it_is_learned(family, architecture, env, target, env_steps, options, tm
 @pytest.mark.slow
 def test_a_league_learns_not_to_lose(tmp_path):
     """Tic-tac-toe against every line of perfect play."""
-    often = {"freeze_env_steps": 50_000, "measure_env_steps": 50_000}
+    often = {"league_options": {"freeze_env_steps": 50_000, "measure_env_steps": 50_000}}
     result = train(tmp_path, "league", "veldt:tic_tac_toe", total_env_steps=600_000, **often)
     assert result.chosen["family"] == "perfect_information"
     measured = (tmp_path / "run" / "league" / "measures.jsonl").read_text().splitlines()

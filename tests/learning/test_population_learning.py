@@ -16,13 +16,20 @@ OPTIONS = {
     "env": "CartPole-v1",
     "preset": "control",
     "seed": 1,
-    "num_policies": 2,
-    "pbt_learning_rates": (HOPELESS, GOOD),
-    "pbt_episodes": 50,
     "envs_per_actor": 32,
     "trajectory_steps": 8,
     "evaluation_episodes": 0,
 }
+
+
+def population(period_env_steps):
+    rates = (HOPELESS, GOOD)
+    pbt = {
+        "pbt_learning_rates": rates,
+        "pbt_episodes": 50,
+        "pbt_period_env_steps": period_env_steps,
+    }
+    return {"num_policies": 2, **pbt}
 
 
 def log_of(run_dir):
@@ -32,15 +39,16 @@ def log_of(run_dir):
 
 def test_the_worst_start_learns_once_it_is_replaced(tmp_path):
     run = {**OPTIONS, "backend": "serial", "total_env_steps": 40_000}
+    never, often = population(10**9), population(2_500)
     alone = veldt.train(
-        "sample_factory", run_dir=str(tmp_path / "a"), pbt_period_env_steps=10**9, **run
+        "sample_factory", run_dir=str(tmp_path / "a"), population_options=never, **run
     )
     assert not (tmp_path / "a" / "population.jsonl").exists()
     assert alone.best_policy == 1
     worst_alone = veldt.evaluate(alone.run_dir, policy=0).mean
 
     trained = veldt.train(
-        "sample_factory", run_dir=str(tmp_path / "b"), pbt_period_env_steps=2_500, **run
+        "sample_factory", run_dir=str(tmp_path / "b"), population_options=often, **run
     )
     first = log_of(trained.run_dir)[0]
     assert (first["policy"], first["weights_from"]) == (0, 1)
@@ -57,7 +65,7 @@ def test_policies_in_processes_are_replaced_too(tmp_path):
         num_actors=1,
         run_dir=str(tmp_path / "run"),
         total_env_steps=40_000,
-        pbt_period_env_steps=2_500,
+        population_options=population(2_500),
         **OPTIONS,
     )
     replaced = [entry for entry in log_of(result.run_dir) if entry["replacement"]]

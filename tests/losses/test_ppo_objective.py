@@ -196,7 +196,7 @@ def orders_of(seed, epochs, minibatches, places):
 
 
 @pytest.mark.parametrize("masks", [False, True], ids=["left out", "masked"])
-@pytest.mark.parametrize("trust_region", ["acting", "newest"])
+@pytest.mark.parametrize("trust_region", ["behaviour", "newest"])
 @pytest.mark.parametrize("minibatches", [2, 3])
 def test_epochs_of_minibatches_equal_slow_ppo(minibatches, trust_region, masks):
     """Rows that do not count are left out before the shuffling, or masked after it."""
@@ -277,7 +277,7 @@ def test_the_learning_rate_follows_the_divergence_and_is_resumed():
 def test_the_learning_rate_may_be_kept_from_rising():
     network = linear_network()
     small_steps = changed(START, epochs=2, minibatches=2, target_kl=1e9)
-    objective = opened(network, changed(small_steps, most_learning_rate_scale=1.0))
+    objective = opened(network, changed(small_steps, max_learning_rate_scale=1.0))
     learn(network, objective, batch_of())
     assert float(objective.state()["learning_rate_scale"]) == 1.0
     objective = opened(linear_network(), small_steps)

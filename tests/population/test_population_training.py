@@ -133,10 +133,9 @@ def test_returns_saved_before_a_replacement_do_not_count_after_it(tmp_path):
 def population_run(**options):
     settings = {
         "preset": "control",
-        "num_policies": 2,
+        "population_options": {"num_policies": 2, "pbt_learning_rates": (1e-3, 3e-3)},
         "envs_per_actor": 8,
         "trajectory_steps": 8,
-        "pbt_learning_rates": (1e-3, 3e-3),
         "network_options": {"hidden_sizes": (16,)},
         "optimizer": "adam",
     }
@@ -270,7 +269,7 @@ def test_returns_and_steps_are_those_of_the_policy_that_played():
 @pytest.mark.parametrize("architecture", ["impala", "sample_factory"])
 def test_each_member_is_wired_as_if_it_were_alone(architecture):
     make = {"env": "CartPole-v1", "num_actors": 5, "recurrent": "gru", "preset": "control"}
-    with OpenRun(architecture, num_policies=2, **make) as run:
+    with OpenRun(architecture, population_options={"num_policies": 2}, **make) as run:
         topology = run.topology
         for member, actors in enumerate(([0, 2, 4], [1, 3])):
             names = {f"actor-{number}" for number in actors} | {f"learner-{member}"}
@@ -290,13 +289,15 @@ SMALL = {
     "preset": "control",
     "backend": "serial",
     "envs_per_actor": 8,
-    "num_policies": 2,
+    "population_options": {
+        "num_policies": 2,
+        "pbt_period_env_steps": 80,
+        "pbt_episodes": 10,
+        "pbt_gap": 0.02,
+    },
     "trajectory_steps": 8,
     "network_options": {"hidden_sizes": (16,)},
     "checkpoint_options": {"env_steps": 1500},
-    "pbt_period_env_steps": 80,
-    "pbt_episodes": 10,
-    "pbt_gap": 0.02,
     "evaluation_episodes": 0,
     "seed": 5,
 }
@@ -330,10 +331,13 @@ def test_an_interrupted_population_ends_with_the_same_bits(architecture, tmp_pat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_policies": 0}, "num_policies"),
-        ({"num_policies": 2, "pbt_learning_rates": (1e-3,)}, "1 entries for 2 policies"),
-        ({"num_policies": 9}, "9 policies need as many environments"),
-        ({"num_policies": 2, "num_learners": 2}, "both"),
+        ({"population_options": {"num_policies": 0}}, "num_policies"),
+        (
+            {"population_options": {"num_policies": 2, "pbt_learning_rates": (1e-3,)}},
+            "1 entries for 2 policies",
+        ),
+        ({"population_options": {"num_policies": 9}}, "9 policies need as many environments"),
+        ({"population_options": {"num_policies": 2}, "num_learners": 2}, "both"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(options, message):

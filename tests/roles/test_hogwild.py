@@ -29,7 +29,7 @@ from veldt.topology import Topology
 
 SIZE, ROUNDS = 5, 6
 OPTIMIZER = OptimizerOptions(
-    "rmsprop", 0.1, rms_decay=0.9, optimizer_epsilon=0.1, max_grad_norm=0.0
+    "rmsprop", 0.1, rmsprop_decay=0.9, optimizer_epsilon=0.1, max_grad_norm=0.0
 )
 
 

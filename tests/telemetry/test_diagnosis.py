@@ -10,7 +10,7 @@ import pytest
 
 from veldt.architectures import example_env
 from veldt.options import RunOptions
-from veldt.options.fields import flat
+from veldt.options.fields import flat_keys
 from veldt.run.plan import make_plan
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.counters import NodeTelemetry
@@ -90,7 +90,7 @@ def busy_run(plan: Any, busy: dict[str, float]) -> RunTelemetry:
 def test_advice_names_only_what_the_run_has(architecture: str, backend: str) -> None:
     """With each kind as the limit, and with none."""
     plan = plan_of(architecture, backend)
-    known = {*flat(plan.options), *flat(plan.config)}
+    known = {*flat_keys(plan.options), *flat_keys(plan.config)}
     for limit in (*plan.topology.kinds(), None):
         run = busy_run(plan, {} if limit is None else {limit: 0.95})
         in_one_thread = backend == "serial"

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 from veldt.architectures import Architecture, one_actor_per_core
 from veldt.league.manager import League
@@ -30,6 +31,7 @@ from veldt.losses.actor_critic import ActorCritic
 from veldt.losses.ppo import PPO, SynchronousOptions
 from veldt.optimizers import OptimizerOptions, Schedule
 from veldt.options.checked import Count, Options, Positive
+from veldt.options.groups import LOSS_OPTIONS
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.gradients import LocalOptimizer
@@ -54,7 +56,7 @@ class Config(Options):
     """Trajectories joined into one batch."""
     queue_trajectories: Count = 4
     """Trajectories per actor in flight to the learner."""
-    final_entropy: Positive | None = 0.1
+    final_entropy: Annotated[Positive | None, LOSS_OPTIONS] = 0.1
     """Entropy coefficient at the end of --total-env-steps or --max-seconds; none: it does not
     change."""
     league: LeagueOptions = LeagueOptions()

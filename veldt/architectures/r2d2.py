@@ -12,20 +12,22 @@ began with. A few rows of each bring that old state up to date before the rest i
 One datum: actor -> stream -> inference -> queue -> replay -> learner.
 Lag: none that matters to an off-policy method; the age of what is replayed is reported.
 Deviations: actors hold no weights but ask a server, as in SEED RL's R2D2, where the paper's have a
-copy. The server waits for half of all groups, but at most `patience_seconds`. First priorities come
-from the values of the network that acted, with no second forward pass.
+copy. The server waits for half of all groups, but at most `batch_timeout_seconds`. First priorities
+come from the values of the network that acted, with no second forward pass.
 With --env external:HOST:PORT there are no actors: simulators elsewhere stream in what they see.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from veldt.architectures import Architecture
 from veldt.errors import ConfigurationError
 from veldt.losses.r2d2 import R2D2, R2D2Options
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, Nodes, NotNegative, Options
+from veldt.options.groups import SAMPLING_OPTIONS
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
@@ -49,9 +51,9 @@ class Config(Options):
     optimizer: OptimizerOptions = OptimizerOptions(max_grad_norm=40.0)
     trajectory_steps: Count = 10
     """Environment steps per trajectory; unroll_steps is a multiple of it."""
-    groups_per_actor: Nodes = 1
+    groups_per_actor: Annotated[Nodes, SAMPLING_OPTIONS] = 1
     """Groups of environments per actor; 2 hides inference behind stepping."""
-    patience_seconds: NotNegative = 0.02
+    batch_timeout_seconds: Annotated[NotNegative, SAMPLING_OPTIONS] = 0.02
     """How long the server waits for half of all groups before it answers those that asked."""
 
     def __post_init__(self) -> None:
@@ -98,7 +100,7 @@ def build(config: Config, problem: Problem) -> Topology:
             stream.server,
             policy,
             trajectories.sink,
-            BatchRule(config.enough_requests(problem), num_groups, config.patience_seconds),
+            BatchRule(config.enough_requests(problem), num_groups, config.batch_timeout_seconds),
             answer,
             config.groups_per_actor,
         ),

@@ -18,11 +18,13 @@ Lag: weights may change between two rows; each row knows its version, and rows b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from veldt.architectures import Architecture
 from veldt.losses.ppo import ClippedOptions, PPOOptions, clipped
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Options
+from veldt.options.groups import SAMPLING_OPTIONS
 from veldt.options.presets import presets
 from veldt.population.members import with_population
 from veldt.population.rules import PopulationOptions
@@ -55,15 +57,15 @@ class Config(Options):
     batch_trajectories have."""
     num_envs: CountOrNone = 0
     """Environments of all actors together; 0: by the kind of environment and the cores."""
-    synchronous: bool = False
+    synchronous: Annotated[bool, SAMPLING_OPTIONS] = False
     """Wait for the update after each trajectory; a batch is one of each group, and lag is 0."""
-    groups_per_actor: Nodes = 2
+    groups_per_actor: Annotated[Nodes, SAMPLING_OPTIONS] = 2
     """Groups of environments per actor; 2 hides inference behind stepping."""
-    num_policy_workers: Nodes = 1
+    num_policy_workers: Annotated[Nodes, SAMPLING_OPTIONS] = 1
     """Inference servers of each policy."""
-    enough_requests: Count = 1
+    min_requests: Annotated[Count, SAMPLING_OPTIONS] = 1
     """Requests that start a forward pass at once."""
-    patience_seconds: NotNegative = 0.0
+    batch_timeout_seconds: Annotated[NotNegative, SAMPLING_OPTIONS] = 0.0
     """How long a policy worker waits for enough requests."""
     population: PopulationOptions = PopulationOptions()
 
@@ -108,7 +110,7 @@ def build(config: Config, problem: Problem) -> Topology:
             SharedMemoryInference(
                 requests.server,
                 policy,
-                BatchRule(config.enough_requests, num_groups, config.patience_seconds),
+                BatchRule(config.min_requests, num_groups, config.batch_timeout_seconds),
                 recurrent.end,
                 environments.width,
                 config.groups_per_actor,

@@ -10,19 +10,21 @@ New since IMPALA: actors hold no weights. They stream observations to a server o
 device, which answers many of them in one forward pass and assembles the trajectories itself.
 One datum: actor -> stream -> inference -> queue -> learner.
 Lag: the wait in the queue and the rows still to come; each row has a version of its own.
-Deviation: the server waits for half of all groups, but at most `patience_seconds`: a dead actor
-cannot stall the others.
+Deviation: the server waits for half of all groups, but at most `batch_timeout_seconds`: a dead
+actor cannot stall the others.
 With --env external:HOST:PORT there are no actors: simulators elsewhere stream in what they see.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from veldt.architectures import Architecture
 from veldt.losses.actor_critic import ActorCritic, VTraceOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Options
+from veldt.options.groups import SAMPLING_OPTIONS
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
@@ -47,9 +49,9 @@ class Config(Options):
     """Environments of all actors together; 0: by the kind of environment and the cores."""
     batch_trajectories: CountOrNone = 0
     """Trajectories joined into one batch; 0: one of each group, which keeps lag low."""
-    groups_per_actor: Nodes = 1
+    groups_per_actor: Annotated[Nodes, SAMPLING_OPTIONS] = 1
     """Groups of environments per actor; 2 hides inference behind stepping."""
-    patience_seconds: NotNegative = 0.02
+    batch_timeout_seconds: Annotated[NotNegative, SAMPLING_OPTIONS] = 0.02
     """How long the server waits for half of all groups before it answers those that asked."""
 
     def enough_requests(self, problem: Problem) -> int:
@@ -86,7 +88,7 @@ def build(config: Config, problem: Problem) -> Topology:
             stream.server,
             policy,
             trajectories.sink,
-            BatchRule(config.enough_requests(problem), num_groups, config.patience_seconds),
+            BatchRule(config.enough_requests(problem), num_groups, config.batch_timeout_seconds),
             answer,
             config.groups_per_actor,
         ),

@@ -23,6 +23,7 @@ from veldt.architectures import Architecture
 from veldt.losses.td3 import TD3, TD3Options
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Bounds, Count, CountOrNone, NotNegative, Options
+from veldt.options.groups import EXPLORATION_OPTIONS
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
@@ -48,9 +49,9 @@ class Config(Options):
         trim_period_updates=0,
         prefetch_batches=2,
     )
-    noise_sigma: NotNegative = 0.2
+    noise_sigma: Annotated[NotNegative, EXPLORATION_OPTIONS] = 0.2
     """Deviation of the noise on actions, in units of half their range."""
-    noise_exponent: Annotated[float, Bounds(0, 2)] = 1.0
+    noise_exponent: Annotated[float, Bounds(0, 2), EXPLORATION_OPTIONS] = 1.0
     """Color of the noise on actions; 0: white, 1: pink."""
     optimizer: OptimizerOptions = OptimizerOptions(optimizer_epsilon=1e-8, max_grad_norm=0.0)
     trajectory_steps: Count = 1

@@ -75,7 +75,7 @@ def _dispatch(arguments: list[str], began: float) -> int:
         run = COMMANDS[name]
         return run(command_parser(name, run.__doc__ or "").parse(rest))
     if name.startswith("-"):
-        raise ConfigurationError(unknown_option(name, ("--help", "--version"), "veldt"))
+        raise ConfigurationError(unknown_option([name], ("--help", "--version"), "veldt"))
     raise ConfigurationError(f"unknown command '{name}'; {did_you_mean(name, COMMANDS)}")
 
 

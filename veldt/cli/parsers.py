@@ -7,14 +7,15 @@ Options of runs are made from dataclass fields: name, type, default and the text
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING
+from types import MappingProxyType
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from veldt import architectures
 from veldt.architectures import ARCHITECTURES
 from veldt.errors import ConfigurationError
-from veldt.options import RunOptions, old_spellings
+from veldt.options import RunOptions, fields
 from veldt.options.checked import is_keyed
 from veldt.options.fields import OptionField, flat, format_value, option_fields, reader
 from veldt.options.fields import whole_number as whole
@@ -55,6 +56,8 @@ class Parser(argparse.ArgumentParser):
         )
         self.moved: Mapping[str, str] = {}
         """Options of earlier versions, and what to use instead."""
+        self.fields: Mapping[str, OptionField] = {}
+        """Options with keys, by whose names they were options of their own."""
 
     def error(self, message: str) -> NoReturn:
         message = message.removeprefix("argument ")
@@ -68,15 +71,24 @@ class Parser(argparse.ArgumentParser):
             if name in self.moved:
                 raise ConfigurationError(self.moved[name])
             known = [text for action in self._actions for text in action.option_strings]
-            raise ConfigurationError(unknown_option(unknown[0], known, self.prog))
+            raise ConfigurationError(unknown_option(unknown, known, self.prog, self.fields))
         return vars(given)
 
 
-def unknown_option(given: str, known: Collection[str], program: str) -> str:
-    name = given.partition("=")[0]
+def unknown_option(
+    given: Sequence[str],
+    known: Collection[str],
+    program: str,
+    options: Mapping[str, OptionField] = MappingProxyType({}),
+) -> str:
+    """A message about arguments that are not known: an option, and perhaps its value."""
+    name, equals, value = given[0].partition("=")
     if not name.startswith("-"):
-        return f"unexpected '{given}'; see {program} --help"
-    return old_spellings.unknown_option(name.replace("_", "-"), known, f"see {program} --help")
+        return f"unexpected '{given[0]}'; see {program} --help"
+    if not equals:
+        value = given[1] if given[1:] and not given[1].startswith("--") else "VALUE"
+    see = f"see {program} --help"
+    return fields.unknown_option(name.replace("_", "-"), options, known, see, value)
 
 
 def add_fields(
@@ -94,10 +106,12 @@ def add_fields(
     for name, option in option_fields(config).items():
         if only is not None and name not in only:
             continue
-        default = _default_text(option, {preset: own[name] for preset, own in values.items()})
-        text = f"{option.text} [{default}]" if default else option.text
+        of_presets = {preset: own[name] for preset, own in values.items()}
         if is_keyed(option.kind):
-            text = f"{option.text} Keys: {_keys_text(option, is_full=shown is None)}."
+            text = f"{option.text} Keys: {_keys_text(option, of_presets, is_full=shown is None)}."
+        else:
+            default = _default_text(option, of_presets)
+            text = f"{option.text} [{default}]" if default else option.text
         has_default = (option.entry.default, option.entry.default_factory) != (MISSING, MISSING)
         settings: dict[str, Any] = {
             "dest": name,
@@ -118,21 +132,22 @@ def add_fields(
         parser.add_argument(option.flag, **settings)
 
 
-def _keys_text(option: OptionField, is_full: bool) -> str:
+def _keys_text(option: OptionField, presets: Mapping[str, Any], is_full: bool) -> str:
     """The keys of an option, with their help and defaults where all options are shown."""
-    keys = option_fields(option.kind)
     if not is_full:
-        return ", ".join(keys)
+        return ", ".join(option.keys)
     texts = []
-    for name, key in keys.items():
-        default = _default_text(key, {}).replace(",", "x")
-        texts.append(f"{name}: {key.text}" + (f" [{default}]" if default else ""))
+    for name, key in option.keys.items():
+        values = {preset: getattr(value, name) for preset, value in presets.items()}
+        default = _default_text(key, values, "x")
+        texts.append(f"{name}: {key.text.removesuffix('.')}" + (f" [{default}]" if default else ""))
     return "; ".join(texts)
 
 
-def _default_text(option: OptionField, presets: Mapping[str, Any]) -> str:
+def _default_text(option: OptionField, presets: Mapping[str, Any], separator: str = ",") -> str:
     def shown(value: Any) -> str:
-        return ("off", "on")[value] if isinstance(value, bool) else format_value(value)
+        text = ("off", "on")[value] if isinstance(value, bool) else format_value(value)
+        return text.replace(",", separator)
 
     values = {name: shown(value) for name, value in presets.items()}
     if len(set(values.values())) > 1:
@@ -183,6 +198,8 @@ def run_parser(command: str, name: str, show_all: bool = False) -> Parser:
     """All options of train, sweep or describe for one architecture: common ones, then its own."""
     parser = common_parser(command, name, show_all)
     parser.moved = architectures.moved_options(name)
+    own = option_fields(architectures.load(name).config)
+    parser.fields = {**option_fields(RunOptions), **own}
     _add_own_options(parser, name, show_all)
     return parser
 
@@ -208,6 +225,7 @@ def _add_own_options(parser: argparse.ArgumentParser, name: str, show_all: bool)
 def resume_parser() -> Parser:
     """Common options that may not change are parsed too, so that they are refused by name."""
     parser = Parser("veldt resume", "Resume a run from its newest checkpoint; budgets may change")
+    parser.fields = option_fields(RunOptions)
     parser.add_argument("run", **_RUN)
     parser.add_argument(TRUST_FLAG, **_TRUST_CODE)
     group = parser.add_argument_group("what may change")

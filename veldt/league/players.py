@@ -57,9 +57,9 @@ class Opponents(Part):
     """The league's scripted players."""
 
     def open(self, context: NodeContext, num_games: int, num_players: int) -> None:
-        self._at_once, self._noise = self.options.opponents_at_once, self.options.opponent_noise
+        self._at_once, self._noise = self.options.opponents_per_actor, self.options.opponent_noise
         self._random, self._pool = context.random("opponents"), ModelPool(context.run_dir)
-        self._resident = ResidentModels(self.network, self.options.resident_models, self._read)
+        self._resident = ResidentModels(self.network, self.options.cached_models, self._read)
         self._learning = ResidentModels(self.network, len(self.weights), self._pull)
         self._loads = context.telemetry.counter("models_loaded")
         self._num_players = num_players

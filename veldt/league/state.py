@@ -24,6 +24,7 @@ from veldt.league.matchmaking import (
     Roster,
 )
 from veldt.options.checked import Bounds, Count, Options
+from veldt.options.groups import LEAGUE_OPTIONS
 from veldt.ports import ParameterSource
 from veldt.role import Part
 from veldt.types import Field, Layout
@@ -46,31 +47,33 @@ class LeagueOptions(Options):
 
     matchmaking: Literal["latest", "uniform", "pfsp", "alphastar"] = "pfsp"
     """Opponents: latest (itself), uniform or pfsp over the frozen, or alphastar's rules by kind."""
-    pfsp_weighting: Literal["squared", "variance", "linear", "linear_capped"] = "squared"
+    pfsp_weighting: Annotated[
+        Literal["squared", "variance", "linear", "linear_capped"], LEAGUE_OPTIONS
+    ] = "squared"
     """What pfsp prefers, as a function of the win rate; squared: those that are hard to beat."""
-    self_play_share: Annotated[float, Bounds(0, 1)] = 0.8
+    self_play_share: Annotated[float, Bounds(0, 1), LEAGUE_OPTIONS] = 0.8
     """Share of games against itself (uniform and pfsp)."""
-    main_exploiters: Exploiters | None = None
+    main_exploiters: Annotated[Exploiters | None, LEAGUE_OPTIONS] = None
     """Learning players that only play the main one; none: 1 with alphastar, else 0."""
-    league_exploiters: Exploiters | None = None
+    league_exploiters: Annotated[Exploiters | None, LEAGUE_OPTIONS] = None
     """Learning players that play all frozen players; none: 2 with alphastar, else 0."""
-    freeze_env_steps: Count = 150_000
+    freeze_env_steps: Annotated[Count, LEAGUE_OPTIONS] = 150_000
     """Env steps of a player until it is frozen; with alphastar twice as many at the latest."""
-    max_frozen: Annotated[int, Bounds(1, 1000)] = 32
+    max_frozen: Annotated[int, Bounds(1, 1000), LEAGUE_OPTIONS] = 32
     """Frozen players in the pool; when it is full, the oldest one leaves."""
-    payoff_decay: Annotated[float, Bounds(0, 1, above=True)] = 0.99
+    payoff_decay: Annotated[float, Bounds(0, 1, above=True), LEAGUE_OPTIONS] = 0.99
     """Factor by which each new result of a pair multiplies the weight of its older ones."""
-    opponents_at_once: Annotated[int, Bounds(1, 1000)] = 2
+    opponents_per_actor: Annotated[int, Bounds(1, 1000), LEAGUE_OPTIONS] = 2
     """Opponents that an actor plays at the same time; each is one more forward pass per row."""
-    resident_models: Annotated[int, Bounds(1, 1000)] = 16
+    cached_models: Annotated[int, Bounds(1, 1000), LEAGUE_OPTIONS] = 16
     """Models that an actor keeps in memory; those not played for longest are read again later."""
-    opponent_noise: Annotated[float, Bounds(0, 1)] = 0.0
+    opponent_noise: Annotated[float, Bounds(0, 1), LEAGUE_OPTIONS] = 0.0
     """Share of random moves of the opponents, so that a nearly deterministic policy still sees
     what follows from mistakes."""
     scripted_opponents: tuple[str, ...] = ()
     """Functions (module:function) that play by a rule, in the pool from the start: observations,
     legal actions and a random generator in, probabilities out."""
-    measure_env_steps: Count = 250_000
+    measure_env_steps: Annotated[Count, LEAGUE_OPTIONS] = 250_000
     """Env steps of the main player between two measurements of its strength."""
 
     def __post_init__(self) -> None:
@@ -81,10 +84,10 @@ class LeagueOptions(Options):
                 f"exploiters follow the rules of alphastar, not of {self.matchmaking}; use"
                 " --matchmaking alphastar, or no exploiters"
             )
-        if self.resident_models < self.opponents_at_once:
+        if self.cached_models < self.opponents_per_actor:
             raise ConfigurationError(
-                f"{self.opponents_at_once} opponents at once do not fit into"
-                f" {self.resident_models} resident models; raise --resident-models"
+                f"{self.opponents_per_actor} opponents at once do not fit into"
+                f" {self.cached_models} cached models; raise --league-options cached_models"
             )
 
     @property

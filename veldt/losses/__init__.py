@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from torch import Tensor
 
 from veldt.networks import Network, NetworkOptions
 from veldt.options.checked import Count, Fraction, Options
+from veldt.options.groups import LOSS_OPTIONS
 from veldt.role import Arrays, Part
 from veldt.types import EnvironmentSpec
 
@@ -95,7 +96,7 @@ class LossOptions(Options):
     """Discount per environment step."""
     normalize_observations: bool = False
     """Scale vectors by statistics shared by all actors."""
-    normalize_images: bool = False
+    normalize_images: Annotated[bool, LOSS_OPTIONS] = False
     """Scale each pixel by statistics shared by all actors."""
 
     def network_options(self, shape: NetworkOptions, spec: EnvironmentSpec) -> NetworkOptions:

@@ -21,6 +21,7 @@ from veldt.losses.trajectories import Minibatches, TrajectoryReader, select_rows
 from veldt.losses.vtrace import Traces, corrected_targets
 from veldt.networks import Network, NetworkOptions
 from veldt.options.checked import Bounds, Fraction, NotNegative, Positive
+from veldt.options.groups import LOSS_OPTIONS
 from veldt.types import EnvironmentSpec
 
 _EPSILON_FLOOR = 1e-6
@@ -68,18 +69,18 @@ def policy_gradient_loss(
 class TargetOptions(LossOptions):
     """Targets of policy and value, weights of the loss's terms, normalization."""
 
-    rho_bar: Positive = 1.0
+    rho_bar: Annotated[Positive, LOSS_OPTIONS] = 1.0
     """Clip of the importance weight that decides which policy is evaluated."""
-    c_bar: Positive = 1.0
+    c_bar: Annotated[Positive, LOSS_OPTIONS] = 1.0
     """Clip of the importance weight that decides how far corrections travel."""
     trace_lambda: Fraction = 1.0
     """Decay of the trace; 1: full n-step corrections. Below 1 the policy's advantage bootstraps
     from the lambda-return of the next row, as in V-trace, which is not GAE."""
-    value_coefficient: NotNegative = 0.5
+    value_coefficient: Annotated[NotNegative, LOSS_OPTIONS] = 0.5
     """Weight of half the squared value error."""
     entropy_coefficient: NotNegative = 0.01
     """Weight of the entropy bonus."""
-    normalize_returns: bool = False
+    normalize_returns: Annotated[bool, LOSS_OPTIONS] = False
     """Scale rewards by the spread of the discounted return, as seen by all actors."""
 
     def network_options(self, shape: NetworkOptions, spec: EnvironmentSpec) -> NetworkOptions:
@@ -97,7 +98,7 @@ class ActorCriticOptions(TargetOptions):
 
     correction: Literal["vtrace", "one_step", "epsilon", "none"] = "vtrace"
     """Off-policy correction: vtrace, one_step, epsilon (a floor under pi) or none."""
-    reduction: Literal["mean", "sum"] = "mean"
+    reduction: Annotated[Literal["mean", "sum"], LOSS_OPTIONS] = "mean"
     """mean or sum over rows; learning rates are not portable between the two."""
 
     @property

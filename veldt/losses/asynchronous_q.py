@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from veldt.losses.returns import discounts, n_step_returns, reduce_over_valid
 from veldt.losses.trajectories import TrajectoryReader
 from veldt.networks import FlatParameters, Network, NetworkOptions
 from veldt.options.checked import Count, CountOrNone, Fraction
+from veldt.options.groups import EXPLORATION_OPTIONS, LOSS_OPTIONS
 from veldt.types import ACTION_MASK, EnvironmentSpec
 
 
@@ -63,19 +64,19 @@ class AsynchronousQOptions(LossOptions):
 
     worker: Literal["n_step", "one_step", "sarsa"] = "n_step"
     """n_step or one_step Q-learning, or one-step Sarsa."""
-    reduction: Literal["mean", "sum"] = "mean"
+    reduction: Annotated[Literal["mean", "sum"], LOSS_OPTIONS] = "mean"
     """mean or sum over rows; learning rates are not portable between the two."""
-    normalize_returns: bool = True
+    normalize_returns: Annotated[bool, LOSS_OPTIONS] = True
     """Scale rewards by the spread of the discounted return, as seen by all actors."""
-    td_loss: Literal["squared", "huber", "clipped"] = "squared"
+    td_loss: Annotated[Literal["squared", "huber", "clipped"], LOSS_OPTIONS] = "squared"
     """squared, huber or clipped."""
     target_period_updates: Count = 200
     """Updates of all workers between two copies into the target network."""
-    epsilon_ends: tuple[Fraction, ...] = (0.1, 0.01, 0.5)
+    epsilon_ends: Annotated[tuple[Fraction, ...], EXPLORATION_OPTIONS] = (0.1, 0.01, 0.5)
     """Final values of epsilon, one of which is drawn per worker."""
-    epsilon_odds: tuple[Fraction, ...] = (0.4, 0.3, 0.3)
+    epsilon_odds: Annotated[tuple[Fraction, ...], EXPLORATION_OPTIONS] = (0.4, 0.3, 0.3)
     """Probability of each of epsilon_ends."""
-    epsilon_env_steps: CountOrNone = 20_000
+    epsilon_env_steps: Annotated[CountOrNone, EXPLORATION_OPTIONS] = 20_000
     """Env steps of a worker over which epsilon falls from 1."""
 
     def __post_init__(self) -> None:

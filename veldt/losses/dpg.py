@@ -8,6 +8,7 @@ clipped action gradients of Horgan et al. 2018 (Ape-X DPG), section 3.2 and appe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from veldt.losses.q_learning import QLearningOptions, QLoss, squared, weighted_m
 from veldt.losses.target_network import TargetNetwork, WithTarget
 from veldt.networks import DPGNetwork, Network
 from veldt.options.checked import NotNegative, Options
+from veldt.options.groups import EXPLORATION_OPTIONS, LOSS_OPTIONS
 
 
 @torch.no_grad()
@@ -54,9 +56,9 @@ class DPGOptions(Options):
 
     actor_learning_rate: NotNegative = 1e-3
     """Step size of the policy; learning_rate is the critic's."""
-    noise_sigma: NotNegative = 0.3
+    noise_sigma: Annotated[NotNegative, EXPLORATION_OPTIONS] = 0.3
     """Deviation of the noise on actions, in units of half their range."""
-    action_gradient_clip: NotNegative = 1.0
+    action_gradient_clip: Annotated[NotNegative, LOSS_OPTIONS] = 1.0
     """Bound of each entry of dq/da on its way into the policy; 0: none."""
 
 

@@ -24,6 +24,7 @@ from veldt.losses.trajectories import Minibatches, select_rows
 from veldt.losses.vtrace import Traces, VTrace, vtrace
 from veldt.networks import Network, NetworkOptions, PolicyValueNetwork
 from veldt.options.checked import Bounds, Count, NotNegative, Options, Positive
+from veldt.options.groups import LOSS_OPTIONS, PPO_OPTIONS
 from veldt.role import Arrays
 from veldt.types import EnvironmentSpec
 
@@ -153,22 +154,22 @@ class PPOOptions(Options):
     """Parts of the batch, shuffled anew in each epoch, that make one gradient step each."""
     ppo_clip: Positive = 0.2
     """The ratio of policies is clipped to [1/(1+e), 1+e]."""
-    trust_region: Literal["acting", "newest"] = "acting"
-    """With several passes: reference policy of the clip: acting (the behaviour policy) or newest
+    trust_region: Annotated[Literal["behaviour", "newest"], PPO_OPTIONS] = "behaviour"
+    """With several passes: reference policy of the clip: behaviour (the one that acted) or newest
     (the weights just before this batch, with V-trace's weights for the behaviour policy)."""
-    value_clip: NotNegative = 0.0
+    value_clip: Annotated[NotNegative, PPO_OPTIONS] = 0.0
     """How far a value may move within a batch, in deviations of the targets; 0: no limit."""
-    normalize_advantages: bool = True
+    normalize_advantages: Annotated[bool, PPO_OPTIONS] = True
     """Shift and scale the advantages of a batch to mean 0 and deviation 1."""
-    normalize_values: bool = False
+    normalize_values: Annotated[bool, PPO_OPTIONS] = False
     """With several passes: the network predicts values in units of the targets seen so far."""
-    target_kl: NotNegative = 0.01
+    target_kl: Annotated[NotNegative, PPO_OPTIONS] = 0.01
     """With several passes: KL per epoch towards which the learning rate is adapted; 0: fixed."""
-    most_learning_rate_scale: Annotated[float, Bounds(1.0, 1000.0)] = 10.0
+    max_learning_rate_scale: Annotated[float, Bounds(1.0, 1000.0), PPO_OPTIONS] = 10.0
     """Largest factor on `learning_rate` that target_kl may reach; 1: it decreases only."""
-    stop_kl: NotNegative = 0.0
+    stop_kl: Annotated[NotNegative, PPO_OPTIONS] = 0.0
     """No further epoch of a batch once the policy has changed by this KL; 0: all epochs."""
-    max_policy_lag: Count = 1000
+    max_policy_lag: Annotated[Count, PPO_OPTIONS] = 1000
     """Rows that are this many updates old or older are masked out."""
 
     def __post_init__(self) -> None:
@@ -188,7 +189,7 @@ class PPOOptions(Options):
 class ClippedOptions(TargetOptions):
     """PPO's loss on V-trace targets. The value error carries 1/2: 0.5 elsewhere is 1 here."""
 
-    value_coefficient: NotNegative = 1.0
+    value_coefficient: Annotated[NotNegative, LOSS_OPTIONS] = 1.0
     """Weight of half the squared value error."""
     ppo: PPOOptions = PPOOptions()
 
@@ -414,7 +415,7 @@ class PPO(Clipped):
             return True
         divergence = float(torch.stack(self._divergences).mean())
         if ppo.target_kl:
-            most = ppo.most_learning_rate_scale
+            most = ppo.max_learning_rate_scale
             self._scale = scale_by_divergence(self._scale, divergence, ppo.target_kl, most=most)
         return not ppo.stop_kl or divergence <= ppo.stop_kl
 

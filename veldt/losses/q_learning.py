@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from veldt.losses import Loss, Tensors, TransitionOptions
 from veldt.losses.target_network import TargetNetwork, WithTarget
 from veldt.networks import Network
 from veldt.options.checked import Count
+from veldt.options.groups import LOSS_OPTIONS
 from veldt.types import ACTION_MASK
 
 
@@ -116,7 +117,7 @@ class QLearningOptions(TransitionOptions):
 
     double: bool = True
     """Let the online network choose the action that the target network evaluates."""
-    td_loss: Literal["huber", "clipped", "squared"] = "huber"
+    td_loss: Annotated[Literal["huber", "clipped", "squared"], LOSS_OPTIONS] = "huber"
     """huber, clipped (gradient of the TD error clipped to [-1, 1]) or squared."""
     target_period_updates: Count = 100
     """Updates between two copies of the network into the target network."""

@@ -9,6 +9,7 @@ learn from the rows after them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from veldt.losses.target_network import TargetNetwork, WithTarget
 from veldt.losses.trajectories import TrajectoryReader
 from veldt.networks import Network, NetworkOptions
 from veldt.options.checked import Count, CountOrNone, Fraction
+from veldt.options.groups import REPLAY_OPTIONS
 from veldt.types import ACTION_MASK, LAST_ACTION, LAST_REWARD, EnvironmentSpec
 
 _PER_SEQUENCE = ("age", "item_id", "weight")
@@ -105,7 +107,7 @@ class R2D2Options(LossOptions):
     """Rows of a sequence that are learned from."""
     target_period_updates: Count = 50
     """Updates between two copies of the network into the target network."""
-    priority_eta: Fraction = 0.9
+    priority_eta: Annotated[Fraction, REPLAY_OPTIONS] = 0.9
     """Weight of a sequence's largest error in its priority; the rest is the mean's."""
 
     def network_options(self, shape: NetworkOptions, spec: EnvironmentSpec) -> NetworkOptions:

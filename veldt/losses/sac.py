@@ -8,6 +8,7 @@ the actor's loss equation 9, the temperature's equation 18; critics and their lo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from veldt.losses import Loss, Tensors
 from veldt.losses.target_network import SoftTarget, WithNoisyTarget
 from veldt.losses.td3 import TwinCriticOptions, twin_critic_loss
 from veldt.networks import Network, SACNetwork
+from veldt.options.groups import LOSS_OPTIONS
 
 
 @torch.no_grad()
@@ -56,7 +58,7 @@ def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: 
 class SACOptions(TwinCriticOptions):
     """SAC's own options."""
 
-    target_entropy: float | None = None
+    target_entropy: Annotated[float | None, LOSS_OPTIONS] = None
     """Entropy that the temperature is learned for; none: -1 per action dimension."""
 
 

@@ -21,6 +21,7 @@ from veldt.losses.q_learning import QLoss, squared, weighted_mean
 from veldt.losses.target_network import SoftTarget, WithNoisyTarget
 from veldt.networks import Network, NetworkOptions, TD3Network
 from veldt.options.checked import Bounds, Count, NotNegative
+from veldt.options.groups import LOSS_OPTIONS
 from veldt.role import Arrays
 from veldt.types import EnvironmentSpec
 
@@ -77,11 +78,11 @@ class TwinCriticOptions(TransitionOptions):
 class TD3Options(TwinCriticOptions):
     """TD3's own options."""
 
-    actor_period_updates: Count = 2
+    actor_period_updates: Annotated[Count, LOSS_OPTIONS] = 2
     """Updates of the critics for each of the actor and the target."""
-    smoothing_sigma: NotNegative = 0.2
+    smoothing_sigma: Annotated[NotNegative, LOSS_OPTIONS] = 0.2
     """Deviation of the noise on target actions, in units of half their range."""
-    smoothing_bound: NotNegative = 0.5
+    smoothing_bound: Annotated[NotNegative, LOSS_OPTIONS] = 0.5
     """Largest noise on target actions."""
 
 

@@ -26,6 +26,7 @@ Part = Literal["all", "encoder"]
 _ENCODER, _NORMALIZER = "encoder", "observation normaliser"
 _NEED_NOT_FIT = ("normalize_returns", "return_moments")  # they scale rewards only
 _KEYS = {entry.name for entry in fields(NetworkDetails)}
+_KEYS_OF = {"normalize_images": "loss", "normalize_values": "ppo"}
 _MAY_BE_LARGE = 2048  # units of a layer
 _COPIES = 16
 """Copies of the weights in the smallest run: boards, actor, learner, gradient, optimizer, disk."""
@@ -191,6 +192,8 @@ def _part_of(name: str) -> str:
 
 
 def _flag(option: str, value: object) -> str:
+    if option in _KEYS_OF:
+        return f"--{_KEYS_OF[option]}-options {format_keys({option: value})}"
     name = "network" if option == "encoder" else option.replace("_", "-")
     if isinstance(value, bool):
         return f"--{name}" if value else f"--no-{name}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nested options as one flat table of fields, and their values as command-line text.
+"""Nested options as one flat table of options, and their values as command-line text.
 
 `Config(optimizer=OptimizerOptions(learning_rate=...))` is `--learning-rate` on the command line and
-`learning_rate=` in Python, so no two groups of a Config share a field name. Groups that derive from
-KeyedOptions are one option with keys instead.
+`learning_rate=` in Python, so no two parts of a Config share a field name. Fields of a Group, and
+parts that derive from KeyedOptions, are keys of one option instead.
 """
 
 from __future__ import annotations
@@ -14,19 +14,30 @@ import math
 import textwrap
 import types
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import Field, asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import (
+    Field,
+    asdict,
+    dataclass,
+    field,
+    fields,
+    is_dataclass,
+    make_dataclass,
+    replace,
+)
 from functools import cache, partial
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from veldt.errors import ConfigurationError, did_you_mean
 from veldt.options.checked import KeyedOptions, is_keyed, type_hints_of, validation_error
-from veldt.options.old_spellings import unknown_option
+from veldt.options.groups import Group
+from veldt.options.old_spellings import INSTEAD, RENAMED
 
 C = TypeVar("C")
-_FIELDS: dict[type, Mapping[str, OptionField]] = {}
+_OPTIONS: dict[type, Mapping[str, OptionField]] = {}
+_LEAVES: dict[type, Mapping[str, OptionField]] = {}
 
 
 @dataclass(frozen=True)
@@ -40,36 +51,89 @@ class OptionField:
     """Names of the groups that contain it, outermost first."""
     owner: type
     """The dataclass of the innermost group."""
+    group: Group | None = None
+    """The group that the field is a key of."""
 
     @property
     def text(self) -> str:
-        """The string literal under the field, read from the source."""
-        return _documentation(self.owner).get(self.name, "")
+        """The string literal under the field, read from the source; that of the class for keys."""
+        text = _documentation(self.owner).get(self.name, "")
+        return text or (inspect.getdoc(self.kind) or "" if is_keyed(self.kind) else "")
 
     @property
     def flag(self) -> str:
         """The option on the command line."""
         return str(self.entry.metadata.get("flag") or "--" + self.name.replace("_", "-"))
 
+    @property
+    def keys(self) -> Mapping[str, OptionField]:
+        """The keys of an option that has some."""
+        return option_fields(self.kind) if is_keyed(self.kind) else {}
+
 
 def option_fields(config: type) -> Mapping[str, OptionField]:
-    """Every option of a dataclass and of the groups in it, by name."""
-    if config in _FIELDS:  # every preset needs the fields of its Config
-        return _FIELDS[config]
+    """Every option of a dataclass and of its parts, by name; the fields of a Group as one option.
+
+    The options of a group's generated type are its keys."""
+    if config in _OPTIONS:  # every preset needs the options of its Config
+        return _OPTIONS[config]
+    found: dict[str, OptionField] = {}
+    groups: dict[Group, dict[str, OptionField]] = {}
+    for name, option in _leaves(config).items():
+        if option.group is None or issubclass(config, KeyedOptions):
+            found[name] = option
+        else:
+            groups.setdefault(option.group, {})[name] = option
+    for group, keys in groups.items():
+        members = [
+            (
+                name,
+                key.kind,
+                field(default=key.entry.default, default_factory=key.entry.default_factory),
+            )
+            for name, key in keys.items()
+        ]
+        text = {"__doc__": group.text}
+        kind = make_dataclass(
+            group.name, members, bases=(KeyedOptions,), namespace=text, frozen=True
+        )
+        _LEAVES[kind] = keys
+        path = next(iter(keys.values())).path
+        found[group.name] = OptionField(
+            group.name, kind, field(default_factory=kind), path, KeyedOptions
+        )
+    _OPTIONS[config] = MappingProxyType(found)
+    return _OPTIONS[config]
+
+
+def _leaves(config: type) -> Mapping[str, OptionField]:
+    """Every field of a dataclass and of its parts, by name."""
+    if config in _LEAVES:
+        return _LEAVES[config]
     found: dict[str, OptionField] = {}
     for entry in fields(config):
-        kind = type_hints_of(config)[entry.name]
-        own = {entry.name: OptionField(entry.name, kind, entry, (), config)}
+        kind, group = _without_group(type_hints_of(config)[entry.name])
+        own = {entry.name: OptionField(entry.name, kind, entry, (), config, group)}
         if is_dataclass(kind) and isinstance(kind, type) and not is_keyed(kind):
             own = {
                 name: replace(option, path=(entry.name, *option.path))
-                for name, option in option_fields(kind).items()
+                for name, option in _leaves(kind).items()
             }
         if twice := found.keys() & own.keys():
             raise TypeError(f"two groups of one Config have a field {min(twice)}")
         found |= own
-    _FIELDS[config] = MappingProxyType(found)
-    return _FIELDS[config]
+    _LEAVES[config] = found
+    return found
+
+
+def _without_group(kind: Any) -> tuple[Any, Group | None]:
+    """A field's type without the mark of its group, and the group."""
+    if get_origin(kind) is not Annotated:
+        return kind, None
+    plain, *marks = get_args(kind)
+    group = next((mark for mark in marks if isinstance(mark, Group)), None)
+    rules = [mark for mark in marks if mark is not group]
+    return Annotated[(plain, *rules)] if rules else plain, group
 
 
 @cache
@@ -90,12 +154,24 @@ def _documentation(config: type) -> dict[str, str]:
 
 def flat(config: object) -> dict[str, Any]:
     """Every option's value, by name."""
-    values: dict[str, Any] = {}
+    values, found = flat_keys(config), {}
     for name, option in option_fields(type(config)).items():
-        group = config
-        for step in option.path:
-            group = getattr(group, step)
-        values[name] = getattr(group, name)
+        is_generated = name not in values
+        keys = {key: values[key] for key in option.keys} if is_generated else {}
+        found[name] = option.kind(**keys) if is_generated else values[name]
+    return found
+
+
+def flat_keys(config: object) -> dict[str, Any]:
+    """Every field's value, by its own name also where it is a key of an option."""
+    values: dict[str, Any] = {}
+    for name, leaf in _leaves(type(config)).items():
+        part = config
+        for step in leaf.path:
+            part = getattr(part, step)
+        values[name] = getattr(part, name)
+        if isinstance(values[name], KeyedOptions):
+            values |= vars(values[name])
     return values
 
 
@@ -108,25 +184,74 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed(config: C, **values: object) -> C:
-    """The same options with other values, given by the names of the fields."""
-    return with_values(config, values)
+    """The same options with other values, given by the names of options or of fields."""
+    known = {**_leaves(type(config)), **option_fields(type(config))}
+    return _with_leaves(config, _by_field(config, values, known))
 
 
 def with_values(config: C, values: Mapping[str, object]) -> C:
     """The same options with other values; keyed options keep the keys that are not given."""
-    known = option_fields(type(config))
-    for name in values:
+    return _with_leaves(config, _by_field(config, values, option_fields(type(config))))
+
+
+def _by_field(
+    config: object, values: Mapping[str, object], known: Mapping[str, OptionField]
+) -> dict[str, Any]:
+    """The values by field, where those of a group are given as keys."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
         if name not in known:
-            raise ConfigurationError(unknown_option(name, known))
-    own = {name: value for name, value in values.items() if not known[name].path}
-    for name, value in own.items():
-        before = getattr(config, name)
-        if isinstance(before, KeyedOptions) and validation_error(value, known[name].kind) is None:
-            own[name] = before.merged(value)
-    for group in {known[name].path[0] for name in values if known[name].path}:
-        inner = {n: v for n, v in values.items() if known[n].path and known[n].path[0] == group}
-        own[group] = with_values(getattr(config, group), inner)
+            raise ConfigurationError(unknown_option(name, known, value=value))
+        kind = known[name].kind
+        if not is_keyed(kind):
+            found[name] = value
+        elif trouble := validation_error(value, kind):
+            raise ConfigurationError(f"{name} {trouble}")
+        elif name in _leaves(type(config)):
+            found[name] = getattr(config, name).merged(value)
+        else:
+            whole = kind.of(value)
+            given = value if isinstance(value, Mapping) else known[name].keys
+            found |= {key: getattr(whole, key) for key in given}
+    return found
+
+
+def _with_leaves(config: C, values: Mapping[str, object]) -> C:
+    paths = {name: _leaves(type(config))[name].path for name in values}
+    own = {name: value for name, value in values.items() if not paths[name]}
+    for part in {path[0] for path in paths.values() if path}:
+        inner = {name: value for name, value in values.items() if paths[name][:1] == (part,)}
+        own[part] = _with_leaves(getattr(config, part), inner)
     return replace(config, **own)  # type: ignore[type-var]
+
+
+def unknown_option(
+    given: str,
+    known: Mapping[str, OptionField],
+    names: Iterable[str] | None = None,
+    otherwise: str | None = None,
+    value: object = "VALUE",
+) -> str:
+    """A message about an option that does not exist: its new spelling, or the nearest name.
+
+    Args:
+        given: the option as the user spelled it.
+        known: the options that exist, one of which it may be a key of.
+        names: spellings to suggest; by default the names of `known`.
+        otherwise: the remedy if none of them is near.
+        value: the value that was given for it.
+    """
+    name = given.lstrip("-").replace("-", "_")
+    if name.startswith("no_"):
+        name, value = name.removeprefix("no_"), "false"
+    key = RENAMED.get(name, name)
+    for option in known.values():
+        if key in option.keys:
+            example = f"{option.flag} {format_keys({key: value})}"
+            return f"{given} is now a key of {option.name}: {example}"
+    if name in INSTEAD:
+        return f"{given} was removed; {INSTEAD[name]}"
+    return f"unknown option '{given}'; {did_you_mean(given, names or known, otherwise)}"
 
 
 def check_kinds(config: type, values: Mapping[str, Any]) -> None:

@@ -3,29 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from veldt.errors import did_you_mean
-
-_KEYS = {
-    "activation": ("network_options", "activation=relu"),
-    "distribution": ("network_options", "distribution=gaussian"),
-    "hidden_sizes": ("network_options", "hidden_sizes=64x64"),
-    "image_activation": ("network_options", "image_activation=elu"),
-    "image_precision": ("network_options", "image_precision=float32"),
-    "last_action_and_reward": ("network_options", "last_action_and_reward=true"),
-    "recurrent_size": ("network_options", "recurrent_size=128"),
-    "frame_stack": ("wrappers", "frame_stack=4"),
-    "reward_clip": ("wrappers", "reward_clip=1"),
-    "time_limit": ("wrappers", "time_limit=1000"),
-    "vectorization": ("wrappers", "vectorization=in_process"),
-    "checkpoint_seconds": ("checkpoint_options", "seconds=60"),
-    "checkpoint_env_steps": ("checkpoint_options", "env_steps=500000"),
-    "keep_checkpoints": ("checkpoint_options", "keep=2"),
+RENAMED = {
+    "checkpoint_env_steps": "env_steps",
+    "checkpoint_seconds": "seconds",
+    "enough_requests": "min_requests",
+    "keep_checkpoints": "keep",
+    "most_agents": "max_agents",
+    "most_learning_rate_scale": "max_learning_rate_scale",
+    "most_predictors": "max_predictors",
+    "most_trainers": "max_trainers",
+    "opponents_at_once": "opponents_per_actor",
+    "patience_seconds": "batch_timeout_seconds",
+    "resident_models": "cached_models",
+    "rms_centered": "rmsprop_centered",
+    "rms_decay": "rmsprop_decay",
 }
-"""Options that are now keys of another: the option, and an example."""
+"""Other names of earlier versions. That an option is now a key is read from the options."""
 
-_INSTEAD = {
+INSTEAD = {
     "autotune": "veldt plan predicts and veldt sweep searches sizes",
     "autotune_seconds": "veldt plan predicts and veldt sweep searches sizes",
     "ceiling_seconds": "benchmarks/throughput.py compares with the environment alone",
@@ -46,15 +41,4 @@ _INSTEAD = {
     "ring_period_updates": "all workers share one copy of the weights",
     "store_seconds": "set the environment variable VELDT_STORE_SECONDS",
 }
-
-
-def unknown_option(given: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """A message about an option that does not exist: its replacement, or the nearest name."""
-    name = given.lstrip("-").replace("-", "_").removeprefix("no_")
-    if name in _KEYS:
-        option, example = _KEYS[name]
-        flag = "--" + option.replace("_", "-")
-        return f"{given} is now a key of {option}: {flag} {example}"
-    if name in _INSTEAD:
-        return f"{given} was removed; {_INSTEAD[name]}"
-    return f"unknown option '{given}'; {did_you_mean(given, known, otherwise)}"
+"""Options that were removed, and what to do instead."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from veldt.options.fields import with_values
 
@@ -33,6 +33,12 @@ def presets(name: str | Path, defaults: C) -> dict[str, C]:
     found: dict[str, C] = {}
     for name, table in tomllib.loads(file.read_text(encoding="utf-8")).items():
         like = table.pop("like", None)
-        values = {option: None if value == "none" else value for option, value in table.items()}
-        found[name] = with_values(found[like] if like else defaults, values)
+        found[name] = with_values(found[like] if like else defaults, _with_none(table))
     return found
+
+
+def _with_none(table: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _with_none(value) if isinstance(value, dict) else None if value == "none" else value
+        for name, value in table.items()
+    }

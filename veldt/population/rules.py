@@ -16,6 +16,7 @@ import numpy as np
 
 from veldt.errors import ConfigurationError
 from veldt.options.checked import Bounds, Count, CountOrNone, NotNegative, Options, Positive
+from veldt.options.groups import POPULATION_OPTIONS
 
 _RESET_CHANCE = 0.01  # of a perturbed value, to its first value
 _LEAST_GAP = 1e-6
@@ -26,18 +27,18 @@ _TINY = 1e-5  # keeps a best objective of 0 from dividing by 0
 class PopulationOptions(Options):
     """Population-based training (PBT) of several policies, each with its own learner."""
 
-    num_policies: Annotated[int, Bounds(1, 128)] = 1
+    num_policies: Annotated[int, Bounds(1, 128), POPULATION_OPTIONS] = 1
     """Policies that are trained at the same time."""
-    pbt_rule: Literal["sample_factory", "impala"] = "sample_factory"
+    pbt_rule: Annotated[Literal["sample_factory", "impala"], POPULATION_OPTIONS] = "sample_factory"
     """Paper whose rule decides which policy is replaced and how values are perturbed."""
-    pbt_period_env_steps: CountOrNone = 10_000
+    pbt_period_env_steps: Annotated[CountOrNone, POPULATION_OPTIONS] = 10_000
     """Env steps of a policy between two comparisons; the first comes after four periods."""
-    pbt_episodes: Count = 100
+    pbt_episodes: Annotated[Count, POPULATION_OPTIONS] = 100
     """Episodes in a policy's mean return; it is not compared with fewer."""
-    pbt_gap: NotNegative | None = None
+    pbt_gap: Annotated[NotNegative | None, POPULATION_OPTIONS] = None
     """Difference that a replacement needs: a share of the better return (sample_factory), or a
     return (impala); none: the rule's own (0.1; impala 0.05)."""
-    pbt_learning_rates: tuple[Positive, ...] = ()
+    pbt_learning_rates: Annotated[tuple[Positive, ...], POPULATION_OPTIONS] = ()
     """First learning rate of each policy; empty: learning_rate, perturbed except for policy 0."""
 
     def __post_init__(self) -> None:

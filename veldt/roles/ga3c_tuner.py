@@ -17,6 +17,7 @@ import numpy as np
 from veldt.context import NodeContext
 from veldt.errors import ConfigurationError
 from veldt.options.checked import Bounds, NotNegative, Options, Positive
+from veldt.options.groups import ANNEALING_OPTIONS
 from veldt.ports import ParameterSink, ParameterSource
 from veldt.role import Arrays, Part, Role
 from veldt.types import Parameters
@@ -106,17 +107,17 @@ class AnnealingOptions(Options):
     """Predictors at the start (N_P)."""
     num_trainers: Few = 2
     """Trainers at the start (N_T)."""
-    most_agents: Annotated[int, Bounds(0, 1000)] = 0
+    max_agents: Annotated[int, Bounds(0, 1000), ANNEALING_OPTIONS] = 0
     """Agents that annealing may reach; 0: twice the number at the start."""
-    most_predictors: Few = 4
+    max_predictors: Annotated[Few, ANNEALING_OPTIONS] = 4
     """Predictors that annealing may reach."""
-    most_trainers: Few = 4
+    max_trainers: Annotated[Few, ANNEALING_OPTIONS] = 4
     """Trainers that annealing may reach."""
     annealing: bool = True
     """Change the three counts by one during the run, and keep changes that do not slow it."""
-    annealing_window_seconds: Positive = 20.0
+    annealing_window_seconds: Annotated[Positive, ANNEALING_OPTIONS] = 20.0
     """How long each change is tried."""
-    annealing_warm_up_seconds: NotNegative = 10.0
+    annealing_warm_up_seconds: Annotated[NotNegative, ANNEALING_OPTIONS] = 10.0
     """Seconds before the first window."""
 
     def start(self, num_agents: int) -> dict[str, int]:
@@ -125,11 +126,11 @@ class AnnealingOptions(Options):
 
     def most(self, num_agents: int) -> dict[str, int]:
         """How many of each kind there are, idle ones included."""
-        most = (self.most_agents or 2 * num_agents, self.most_predictors, self.most_trainers)
+        most = (self.max_agents or 2 * num_agents, self.max_predictors, self.max_trainers)
         for (kind, first), last in zip(self.start(num_agents).items(), most, strict=True):
             if first > last:
                 raise ConfigurationError(
-                    f"annealing begins at {first} {kind} but may reach {last}; raise most_{kind}"
+                    f"annealing begins at {first} {kind} but may reach {last}; raise max_{kind}"
                 )
         return dict(zip(KINDS, most, strict=True))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Annotated
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -15,6 +16,7 @@ from veldt.context import NodeContext
 from veldt.networks import FlatParameters, Network, NetworkFactory
 from veldt.optimizers import OptimizerOptions, make_optimizer, state_size
 from veldt.options.checked import Options
+from veldt.options.groups import OPTIMIZER_OPTIONS
 from veldt.ports import Gradient, GradientSink
 from veldt.role import Arrays, Part
 from veldt.topology import UPDATES_SUFFIX, Topology
@@ -27,7 +29,7 @@ _MIRROR_SECONDS = 0.2  # how old what evaluation and checkpoints see of a model 
 class HogwildOptions(Options):
     """Whether workers share the optimizer's statistics."""
 
-    shared_statistics: bool = True
+    shared_statistics: Annotated[bool, OPTIMIZER_OPTIONS] = True
     """All workers use and change one mean square; sgd's momentum is always the worker's own."""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from veldt.errors import ConfigurationError
 from veldt.networks import FlatParameters, NetworkFactory
 from veldt.optimizers import OptimizerOptions, clip_by_global_norm, make_optimizer
 from veldt.options.checked import Count, CountOrNone, Nodes, NotNegative, Options
+from veldt.options.groups import SERVER_OPTIONS
 from veldt.ports import (
     ExperienceSink,
     ExperienceSource,
@@ -36,9 +38,9 @@ from veldt.types import Field, Layout, Parameters, Slot
 class OutlierOptions(Options):
     """When a gradient is refused because of its loss."""
 
-    outlier_deviations: NotNegative = 6.0
+    outlier_deviations: Annotated[NotNegative, SERVER_OPTIONS] = 6.0
     """Refuse gradients whose |loss| is this many deviations above its running mean; 0: never."""
-    outlier_memory_gradients: Count = 200
+    outlier_memory_gradients: Annotated[Count, SERVER_OPTIONS] = 200
     """Gradients in the running mean and deviation; none is refused before that many."""
 
 
@@ -161,7 +163,7 @@ class ServerOptions(OutlierOptions):
 
     num_shards: Nodes = 2
     """Nodes that each hold a slice of the weights."""
-    max_gradient_age_updates: CountOrNone = 50
+    max_gradient_age_updates: Annotated[CountOrNone, SERVER_OPTIONS] = 50
     """The server refuses gradients of weights that are more updates old than this."""
 
 
@@ -276,9 +278,9 @@ def add_parameter_server(
 class DownpourOptions(Options):
     """How often a learner pulls and sends (Dean et al., 2012: n_fetch and n_push)."""
 
-    fetch_period_gradients: Count = 1
+    fetch_period_gradients: Annotated[Count, SERVER_OPTIONS] = 1
     """Gradients that a learner computes between two pulls of weights."""
-    push_period_gradients: Count = 1
+    push_period_gradients: Annotated[Count, SERVER_OPTIONS] = 1
     """Gradients that a learner adds up before it sends their sum."""
 
 

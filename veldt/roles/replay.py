@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from veldt.errors import ConfigurationError
 from veldt.losses import TransitionOptions
 from veldt.losses.r2d2 import R2D2Options, sequence_priority, sequence_targets
 from veldt.options.checked import Count, CountOrNone, Fraction, NotNegative, Options, Positive
+from veldt.options.groups import REPLAY_OPTIONS
 from veldt.ports import ExperiencePart, ExperienceSink, ExperienceSource
 from veldt.replay.blocks import require_room
 from veldt.replay.samplers import PrioritizedSampler, RateLimiter, UniformSampler
@@ -151,15 +152,15 @@ class UniformTable(Table):
 class PrioritizedReplayOptions(ReplayOptions):
     """Priorities, the soft cap and the number of batches drawn ahead."""
 
-    actor_priorities: bool = True
+    actor_priorities: Annotated[bool, REPLAY_OPTIONS] = True
     """Use the actors' values for first priorities; otherwise new data enters at the maximum."""
-    priority_exponent: NotNegative = 0.6
+    priority_exponent: Annotated[NotNegative, REPLAY_OPTIONS] = 0.6
     """Probability of an item: its priority to this power; 0: uniform."""
-    importance_exponent: Fraction = 0.4
+    importance_exponent: Annotated[Fraction, REPLAY_OPTIONS] = 0.4
     """How far importance weights undo the priorities' bias; 1: fully."""
-    trim_period_updates: CountOrNone = 100
+    trim_period_updates: Annotated[CountOrNone, REPLAY_OPTIONS] = 100
     """Updates between two trims to replay_transitions; 0: a hard cap."""
-    prefetch_batches: Count = 4
+    prefetch_batches: Annotated[Count, REPLAY_OPTIONS] = 4
     """Batches drawn ahead of the learner."""
 
 
@@ -204,11 +205,11 @@ class SequenceReplayOptions(Options):
     """Sequences before the first update."""
     replay_ratio: Positive = 8.0
     """How often each sequence is learned from on average."""
-    priority_exponent: NotNegative = 0.9
+    priority_exponent: Annotated[NotNegative, REPLAY_OPTIONS] = 0.9
     """Probability of a sequence: its priority to this power; 0: uniform."""
-    importance_exponent: Fraction = 0.6
+    importance_exponent: Annotated[Fraction, REPLAY_OPTIONS] = 0.6
     """How far importance weights undo the priorities' bias; 1: fully."""
-    prefetch_batches: Count = 2
+    prefetch_batches: Annotated[Count, REPLAY_OPTIONS] = 2
     """Batches drawn ahead of the learner."""
 
 

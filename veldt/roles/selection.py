@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from veldt.networks import (
 )
 from veldt.networks.distributions import Gaussian
 from veldt.options.checked import CountOrNone, Fraction, NotNegative, Options
+from veldt.options.groups import EXPLORATION_OPTIONS
 from veldt.role import Part
 from veldt.types import VALUE_BEST, VALUE_TAKEN, PolicyReply
 
@@ -97,7 +99,7 @@ class SampleActions(Selection):
 class DrawOptions(Options):
     """How actions are drawn from a policy over Box actions."""
 
-    noise_share: Fraction = 0.0
+    noise_share: Annotated[Fraction, EXPLORATION_OPTIONS] = 0.0
     """Box actions: share of the environments whose noise is pink (correlated in time)."""
 
 
@@ -214,7 +216,7 @@ Epsilon = Callable[[int, np.ndarray], "float | np.ndarray"]
 class HeldOptions(Options):
     """How long a random action lasts."""
 
-    hold_exponent: NotNegative = 0.0
+    hold_exponent: Annotated[NotNegative, EXPLORATION_OPTIONS] = 0.0
     """Random actions are held for n steps with a chance ~ n^-this (2 in the paper of Dabney et al.,
     2020), which reaches distant goals; 0: each lasts one step."""
 
@@ -230,11 +232,11 @@ class HeldOptions(Options):
 class EpsilonOptions(HeldOptions):
     """Exploration that decays."""
 
-    epsilon_start: Fraction = 1.0
+    epsilon_start: Annotated[Fraction, EXPLORATION_OPTIONS] = 1.0
     """Share of random actions at the start."""
-    epsilon_end: Fraction = 0.02
+    epsilon_end: Annotated[Fraction, EXPLORATION_OPTIONS] = 0.02
     """Share of random actions after the schedule."""
-    epsilon_env_steps: CountOrNone = 20_000
+    epsilon_env_steps: Annotated[CountOrNone, EXPLORATION_OPTIONS] = 20_000
     """Environment steps, of all actors together, over which epsilon decreases."""
 
     def greedy(self, num_actors: int) -> EpsilonGreedy:
@@ -274,9 +276,9 @@ class AnnealedEpsilon:
 class LadderOptions(HeldOptions):
     """Exploration that differs between environments and is constant."""
 
-    epsilon_base: Fraction = 0.1
+    epsilon_base: Annotated[Fraction, EXPLORATION_OPTIONS] = 0.1
     """Share of random actions of the environment that explores most (dqn, r2d2)."""
-    epsilon_alpha: NotNegative = 7.0
+    epsilon_alpha: Annotated[NotNegative, EXPLORATION_OPTIONS] = 7.0
     """The environment that explores least has epsilon_base to the power 1 + this (dqn, r2d2)."""
 
     def greedy(self, num_envs: int) -> EpsilonGreedy:

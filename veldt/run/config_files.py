@@ -23,8 +23,7 @@ from veldt import architectures
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.checked import is_keyed, validation_error
-from veldt.options.fields import OptionField, check_kinds, option_fields
-from veldt.options.old_spellings import unknown_option
+from veldt.options.fields import OptionField, check_kinds, option_fields, unknown_option
 
 CONFIG_FILE = "config.json"
 TRUST_FLAG = "--trust-code"
@@ -59,12 +58,13 @@ class ConfigFile:
         """The options for this architecture; refuses unknown names and bad values."""
         own = option_fields(architectures.load(architecture).config)
         known = {**option_fields(RunOptions), **own}
-        for name in self.options:
+        for name, value in self.options.items():
             if name not in known:
                 if name in (moved := architectures.moved_options(architecture)):
                     raise ConfigurationError(f"{self.path}: {moved[name]}")
                 of = "" if self.architecture in (None, architecture) else f", for {architecture}"
-                line = unknown_option(name, known, f"see veldt train {architecture} --help")
+                see = f"see veldt train {architecture} --help"
+                line = unknown_option(name, known, otherwise=see, value=value)
                 raise ConfigurationError(f"{self.path}{of}: {line}")
         return {
             name: self._converted(known[name], value)
@@ -77,9 +77,8 @@ class ConfigFile:
         if isinstance(value, list):
             value = tuple(value)
         if is_keyed(leaf.kind) and isinstance(value, Mapping):
-            known = option_fields(leaf.kind)
             return {
-                key: self._converted(known[key], entry) if key in known else entry
+                key: self._converted(leaf.keys[key], entry) if key in leaf.keys else entry
                 for key, entry in value.items()
             }
         if value == "none" and validation_error(None, leaf.kind) is None:

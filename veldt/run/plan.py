@@ -23,8 +23,7 @@ from veldt.families import family, preset_names
 from veldt.networks import FirstWeights, NetworkOptions
 from veldt.optimizers import Schedule
 from veldt.options import DEFAULT_ENV_STEPS, RunOptions
-from veldt.options.fields import flat, option_fields, with_values
-from veldt.options.old_spellings import unknown_option
+from veldt.options.fields import flat_keys, option_fields, unknown_option, with_values
 from veldt.problem import Problem
 from veldt.resources import require_bytes, usable_cores
 from veldt.roles.actor import Actor
@@ -151,7 +150,7 @@ def _checked_plan(
         NetworkOptions(options.network, recurrent=options.recurrent, **vars(network)),
         seed=options.seed,
         num_actors=num_actors,
-        envs_per_actor=envs_per_actor(options, environment, flat(config), num_actors),
+        envs_per_actor=envs_per_actor(options, environment, flat_keys(config), num_actors),
         compute=Compute(
             device,
             _learner_threads(options, system, is_image),
@@ -230,11 +229,12 @@ def _make_config(system: Architecture, preset: str, own: Mapping[str, Any]) -> A
     """The preset with the user's values; an unknown name is refused with the nearest known one."""
     known = option_fields(system.config)
     moved = architectures.moved_options(system.name)
-    for name in own:
+    for name, value in own.items():
         if name not in known and name in moved:
             raise ConfigurationError(moved[name])
         if name not in known:
-            raise ConfigurationError(unknown_option(name, [*known, *option_fields(RunOptions)]))
+            everything = {**known, **option_fields(RunOptions)}
+            raise ConfigurationError(unknown_option(name, everything, value=value))
     return with_values(system.presets[preset], own)
 
 
@@ -255,7 +255,7 @@ def _preset(
 def _grown(config: Any, is_native: bool, num_actors: int) -> Any:
     """The config with sizes for so many actors. Environments that step as arrays get a minimum per
     actor, and the batch grows with them; others are shared among the actors."""
-    known = flat(config)
+    known = flat_keys(config)
     num_envs = known.get("num_envs", 0)
     wanted = num_actors * min(num_envs, _LEAST_NATIVE_ENVS)
     if not is_native or wanted <= num_envs:

@@ -22,7 +22,7 @@ import psutil
 from veldt.architectures import label
 from veldt.errors import ConfigurationError, extra_module
 from veldt.files import held_folder, keep_conditions, write_atomically
-from veldt.options.fields import flat, format_value
+from veldt.options.fields import flat_keys, format_value
 from veldt.run.plan import Plan, make_plan
 from veldt.run.process import Signals
 from veldt.sweeps.search import Dimension, SweepOptions, search_space, with_keys
@@ -107,9 +107,7 @@ def _checked_plan(architecture: str, fixed: Mapping[str, Any], trust_code: bool)
 
 def _default_parameters(plan: Plan, space: Mapping[str, Dimension]) -> dict[str, Any]:
     """The defaults of the searched options; None for each that is outside of the search."""
-    now = {**flat(plan.options), **flat(plan.config)}
-    for keyed in (plan.options.network_options, plan.options.wrappers):
-        now |= vars(keyed)
+    now = {**flat_keys(plan.options), **flat_keys(plan.config)}
     return {name: each.parameter(now[name]) for name, each in space.items()}
 
 
@@ -185,7 +183,11 @@ class Trials:
         shown = ", ".join(f"{name} {short(value)}" for name, value in values.items())
         self.log(f"trial {trial.number}: {shown}")
         run_dir = run_dir_of(self.folder, trial.number)
-        process = start_run(run_dir, with_keys({**self.options, **values}), self.trust_code)
+        process = start_run(
+            run_dir,
+            with_keys({**self.options, **values}, self.options["architecture"]),
+            self.trust_code,
+        )
         trial.set_user_attr(PROCESS, [process.pid, process.create_time()])
         try:
             note = self.wait(trial, process, run_dir)

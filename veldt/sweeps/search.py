@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin
 from veldt import architectures
 from veldt.errors import ConfigurationError, did_you_mean
 from veldt.options import RunOptions
-from veldt.options.checked import Bounds, Count, Options, is_keyed, validation_error
+from veldt.options.checked import Bounds, Count, Options, validation_error
 from veldt.options.fields import OptionField, format_value, option_fields, reader
 
 if TYPE_CHECKING:
@@ -25,13 +25,6 @@ _NOT_SEARCHED = {
 """They change the task, the budget or the output, so scores could not be compared."""
 
 _COMMON = {n: entry for n, entry in option_fields(RunOptions).items() if n not in _NOT_SEARCHED}
-_KEYS = {
-    key: (option, inner)
-    for option, entry in _COMMON.items()
-    if is_keyed(entry.kind)
-    for key, inner in option_fields(entry.kind).items()
-}
-"""Keys such as hidden_sizes, each searched by its own name."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +52,17 @@ def take_sweep_options(options: dict[str, Any]) -> SweepOptions:
     return SweepOptions(**{name: options.pop(name) for name in names & set(options)})
 
 
-def with_keys(options: Mapping[str, Any]) -> dict[str, Any]:
+def searched_options(architecture: str) -> dict[str, OptionField]:
+    """Common options and an architecture's own."""
+    return {**_COMMON, **option_fields(architectures.load(architecture).config)}
+
+
+def with_keys(options: Mapping[str, Any], architecture: str) -> dict[str, Any]:
     """Move searched keys such as hidden_sizes into the option they belong to."""
-    found = {name: value for name, value in options.items() if name not in _KEYS}
-    for name in options.keys() & _KEYS.keys():
-        option = _KEYS[name][0]
-        found[option] = {**found.get(option, {}), name: options[name]}
+    known, found = searched_options(architecture), dict(options)
+    for option in known.values():
+        if keys := {name: found.pop(name) for name in option.keys if name in found}:
+            found[option.name] = {**found.get(option.name, {}), **keys}
     return found
 
 
@@ -94,8 +92,9 @@ class Dimension:
 
 def search_space(searches: Iterable[str], architecture: str) -> dict[str, Dimension]:
     """Dimensions by option; raises ConfigurationError for unknown options and bad values."""
-    own = option_fields(architectures.load(architecture).config)
-    known = {**_COMMON, **{key: inner for key, (_, inner) in _KEYS.items()}, **own}
+    known = searched_options(architecture)
+    for option in list(known.values()):
+        known |= option.keys
     found: dict[str, Dimension] = {}
     for search in searches:
         name, _, values = (part.strip() for part in search.partition("="))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from veldt.options import RunOptions
-from veldt.options.fields import flat
+from veldt.options.fields import flat_keys
 from veldt.telemetry.aggregate import EVALUATOR_KIND, RunTelemetry
 from veldt.topology import Group, Topology
 
@@ -66,7 +66,7 @@ def bottleneck(
     run: RunTelemetry, topology: Topology, options: RunOptions, config: Any, in_one_thread: bool
 ) -> str:
     """One line: what limited the run and what to change; empty when nothing was timed."""
-    known = {**flat(options), **flat(config)}
+    known = {**flat_keys(options), **flat_keys(config)}
     threads = list(_threads(topology.groups()))
     if len(threads) == 1:
         known["num_actors"] = None  # more of them would share the thread
