@@ -86,7 +86,8 @@ def test_choices_are_printed_and_recorded(tmp_path, capsys):
 
 def test_rates_follow_the_time_where_no_number_of_steps_is_given(tmp_path):
     run, limit = tmp_path / "run", 6.0
-    veldt.train("ppo", "CartPole-v1", max_seconds=limit, decay_learning_rate=True, num_actors=1,
+    veldt.train("ppo", "CartPole-v1", max_seconds=limit, num_actors=1,
+                optimizer_options={"decay_learning_rate": True},
                 evaluation_episodes=0, run_dir=str(run))  # fmt: skip
     rows = [row for row in metric_rows(run) if "counter/learning_rate_scale" in row]
     scales = [row["counter/learning_rate_scale"] for row in rows]
