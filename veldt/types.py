@@ -82,6 +82,10 @@ class Slot:
     def __getitem__(self, name: str) -> np.ndarray:
         return self.arrays[name]
 
+    def stamp(self, actor: int, incarnation: int, sequence: int) -> None:
+        """Write the provenance of a trajectory."""
+        self.arrays["provenance"][0, :PROVENANCE_CHECKSUM] = actor, incarnation, sequence
+
 
 def slots_over(layout: Layout, buffer: memoryview | np.ndarray, count: int) -> list[Slot]:
     """Cut `buffer` into `count` slots of `layout`."""

@@ -94,8 +94,6 @@ class ItemStore(ABC):
 
     def add(self, trajectory: dict[str, np.ndarray]) -> Changes:
         """Store one trajectory; its memory may be reused afterwards."""
-        if not self.blocks.accepts(trajectory):
-            return Changes()
         removed = self._evict() if self.blocks.slots.is_empty else NOTHING
         return Changes(self._take_in(trajectory, self.blocks.predecessor(trajectory)), removed)
 

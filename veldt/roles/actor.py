@@ -24,9 +24,6 @@ from veldt.types import (
     DISCOUNTED_RETURN,
     LAST_ACTION,
     LAST_REWARD,
-    PROVENANCE_ACTOR,
-    PROVENANCE_INCARNATION,
-    PROVENANCE_SEQUENCE,
     PolicyReply,
     Slot,
 )
@@ -248,10 +245,8 @@ class Actor(Role):
     def _stamp(self, group: EnvironmentGroup) -> None:
         """Write the provenance, which a remote policy reads before the first row."""
         assert group.slot is not None
-        provenance = group.slot.arrays["provenance"][0]
-        provenance[PROVENANCE_ACTOR] = self._context.index * len(self._groups) + group.index
-        provenance[PROVENANCE_INCARNATION] = self._context.incarnation
-        provenance[PROVENANCE_SEQUENCE] = group.sequence
+        number = self._context.index * len(self._groups) + group.index
+        group.slot.stamp(number, self._context.incarnation, group.sequence)
 
     def _finish(self, group: EnvironmentGroup) -> None:
         assert group.slot is not None

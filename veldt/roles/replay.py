@@ -46,6 +46,7 @@ Sampler = UniformSampler | PrioritizedSampler
 class Table(Part):
     """Settings of a replay, and the store, sampler and limiter made from them."""
 
+    options: ReplayOptions | SequenceReplayOptions
     batch_size: int
     """Items per batch."""
     batch_layout: Layout
@@ -55,7 +56,10 @@ class Table(Part):
         raise NotImplementedError
 
     def make_sampler(self, store: Store) -> Sampler:
-        raise NotImplementedError
+        if isinstance(self.options, PrioritizedReplayOptions | SequenceReplayOptions):
+            exponents = self.options.priority_exponent, self.options.importance_exponent
+            return PrioritizedSampler(store, *exponents)
+        return UniformSampler(store)
 
     def make_limiter(self) -> RateLimiter:
         raise NotImplementedError
@@ -135,9 +139,6 @@ class UniformTable(Table):
             **more,
         )
 
-    def make_sampler(self, store: Store) -> Sampler:
-        return UniformSampler(store)
-
     def make_limiter(self) -> RateLimiter:
         per_update = self.options.env_steps_per_update
         return RateLimiter(
@@ -180,11 +181,6 @@ class PrioritizedTable(UniformTable):
             return self._store(cap, wait_for_outputs=True)
         return self._store(
             int(cap * _ROOM), wait_for_outputs=True, soft_cap=cap, trim_period=period
-        )
-
-    def make_sampler(self, store: Store) -> Sampler:
-        return PrioritizedSampler(
-            store, self.options.priority_exponent, self.options.importance_exponent
         )
 
     def first_priorities(self, store: TransitionStore, items: np.ndarray) -> np.ndarray | None:
@@ -244,11 +240,6 @@ class SequenceTable(Table):
             unroll=self.loss.unroll_steps,
             frame_stack=self.frame_stack,
             outputs=self._outputs,
-        )
-
-    def make_sampler(self, store: Store) -> Sampler:
-        return PrioritizedSampler(
-            store, self.options.priority_exponent, self.options.importance_exponent
         )
 
     def first_priorities(self, store: SequenceStore, items: np.ndarray) -> np.ndarray:
@@ -333,7 +324,8 @@ class Replay(Role):
             inserted = changes.inserted
             self._sampler.apply(changes, self.table.first_priorities(self._store, inserted))
         self._limiter.inserted(changes.inserted.size)
-        self._show(items=len(self._store))
+        lost = self._store.blocks.lost_observations
+        self._show(items=len(self._store), lost_observations=lost)
         return True
 
     def _hand_out(self) -> bool:

@@ -27,9 +27,6 @@ from veldt.types import (
     DISCOUNTED_RETURN,
     LAST_ACTION,
     LAST_REWARD,
-    PROVENANCE_ACTOR,
-    PROVENANCE_INCARNATION,
-    PROVENANCE_SEQUENCE,
     Layout,
     Slot,
     is_answer_of_environment,
@@ -59,7 +56,6 @@ class TrajectoryAssembler:
     def __init__(self, sink: ExperienceSink, num_groups: int) -> None:
         self._sink = sink
         self._tracks = [_Track(number) for number in range(num_groups)]
-        self.committed = 0
         self.dropped = 0
         """Trajectories that ended unfinished with a broken connection."""
 
@@ -95,7 +91,6 @@ class TrajectoryAssembler:
     def _hand_over(self, track: _Track) -> None:
         assert track.slot is not None
         self._sink.commit(track.slot)
-        self.committed += 1
         track.slot, track.row = None, 0
         track.sequence += 1
 
@@ -138,7 +133,7 @@ class TrajectoryAssembler:
             for name in (LAST_ACTION, LAST_REWARD):
                 track.past[name] = np.zeros_like(track.slot[name][0])
         if track.row == 0:
-            self._stamp(track)
+            track.slot.stamp(track.number, track.incarnation, track.sequence)
         self._write_row(track, row.arrays)
         return track.slot, track.row
 
@@ -150,14 +145,6 @@ class TrajectoryAssembler:
                 track.slot[name][track.row] = array
         for name, array in track.past.items():
             track.slot[name][track.row] = array
-
-    @staticmethod
-    def _stamp(track: _Track) -> None:
-        assert track.slot is not None
-        provenance = track.slot["provenance"][0]
-        provenance[PROVENANCE_ACTOR] = track.number
-        provenance[PROVENANCE_INCARNATION] = track.incarnation
-        provenance[PROVENANCE_SEQUENCE] = track.sequence
 
 
 @dataclass(eq=False)
