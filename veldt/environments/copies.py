@@ -54,7 +54,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
         self._what = f"the environment '{name}' (copy {number})"
         self._failures = self._healthy_steps = self._times_rebuilt = 0
         self._last: tuple[Any, dict[str, Any]] = (None, {})
-        self._fits = shape_check(self.env.observation_space)
+        self._space = self.env.observation_space
         self._was_stepped = False
         self._seed: int | None = None
         self._next_seed: int | None = None
@@ -105,10 +105,10 @@ class ResilientEnvironment(gymnasium.Wrapper):
         return answer[0], _entries_read(answer[1], False)
 
     def _check(self, method: str, observation: Any, info: Any) -> None:
-        if not self._fits(observation):
+        if not _fits(self._space, observation):
             raise MalformedError(
                 f"{method} returned {_observation_text(observation)} where its observation space is"
-                f" {self.env.observation_space}"
+                f" {self._space}"
             )
         if not isinstance(info, dict):
             raise MalformedError(f"{method} returned {info!r:.100} as info; return a dict")
@@ -179,25 +179,17 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
 
 
-def shape_check(space: gymnasium.Space) -> Callable[[Any], bool]:
-    """A check that an observation has the shape of its space; cheap enough for every step."""
+def _fits(space: gymnasium.Space, value: Any) -> bool:
+    """Whether an observation has the shape of its space; cheap enough for every step."""
     if isinstance(space, spaces.Dict):
-        entries = {name: shape_check(entry) for name, entry in space.spaces.items()}
-        return lambda value: (
-            isinstance(value, Mapping)
-            and all(name in value and fits(value[name]) for name, fits in entries.items())
+        return isinstance(value, Mapping) and all(
+            name in value and _fits(entry, value[name]) for name, entry in space.spaces.items()
         )
     if isinstance(space, spaces.Tuple):
-        checks = [shape_check(entry) for entry in space.spaces]
-        return lambda value: (
-            isinstance(value, tuple | list)
-            and len(value) == len(checks)
-            and all(fits(entry) for fits, entry in zip(checks, value, strict=True))
-        )
-    shape = space.shape
-    if shape is None:
-        return lambda value: value is not None
-    return lambda value: _shape(value) == shape
+        entries = space.spaces
+        is_long_enough = isinstance(value, tuple | list) and len(value) == len(entries)
+        return is_long_enough and all(map(_fits, entries, value))
+    return value is not None if space.shape is None else _shape(value) == space.shape
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:

@@ -22,7 +22,6 @@ from veldt.environments.vector import OpenedVector, VectorEnvironment
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, ActionSpec, EnvironmentSpec
 
-_VECTORIZATIONS = ("auto", "in_process")
 _LARGEST_SEED = 2**31 - 1  # ale-py and EnvPool take 32-bit seeds
 
 
@@ -65,16 +64,6 @@ class EnvironmentFactory:
     def __post_init__(self) -> None:
         if isinstance(self.options, Mapping):
             object.__setattr__(self, "options", tuple(self.options.items()))
-        if self.vectorization not in _VECTORIZATIONS:
-            raise ConfigurationError(
-                f"unknown vectorization '{self.vectorization}'; use {', '.join(_VECTORIZATIONS)}"
-            )
-        if self.frame_stack < 1:
-            raise ConfigurationError(f"frame_stack is {self.frame_stack}; use 1 or more")
-        if self.time_limit is not None and self.time_limit < 1:
-            raise ConfigurationError(f"time_limit is {self.time_limit}; use 1 step or more")
-        if self.reward_clip is not None and not self.reward_clip > 0:
-            raise ConfigurationError(f"reward_clip is {self.reward_clip}; use a positive bound")
 
     @property
     def name(self) -> str:
