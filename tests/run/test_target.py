@@ -6,10 +6,13 @@ from __future__ import annotations
 import time
 from types import SimpleNamespace
 
+import gymnasium
 import numpy as np
 import pytest
 
+import veldt
 from veldt.run.evaluation import Target
+from veldt.telemetry.log_files import metric_rows
 
 
 def telemetry(mean=0.0, episodes=0, updates=1):
@@ -24,7 +27,8 @@ def target(*returns, checks_by_clock=True):
 
     def play(attempt, seconds):
         attempts.append(attempt)
-        return np.full(20, left.pop(0))
+        returns = np.full(20, left.pop(0))
+        return lambda: returns
 
     return Target(10.0, 20, checks_by_clock, play), attempts
 
@@ -41,7 +45,6 @@ def test_training_episodes_at_the_target_are_confirmed_by_fresh_ones():
     assert not goal.is_reached(telemetry(10.0, 249), 1.0, None)  # 100 more episodes are awaited
     assert goal.is_reached(telemetry(10.0, 250), 1.0, None)
     assert attempts == [0, 0]
-    assert goal.evaluation_return == 12.0
 
 
 def test_a_check_counts_when_a_second_one_agrees():
@@ -59,7 +62,7 @@ def test_checks_take_a_fifth_of_the_time():
     def play(attempt, seconds):
         attempts.append(attempt)
         time.sleep(0.2)
-        return np.full(20, 9.0)
+        return lambda: np.full(20, 9.0)
 
     goal = after_its_first_update(Target(10.0, 20, True, play))
     for elapsed in (3.0, 3.9):  # one check takes 0.2 s, so the next is due after a second
@@ -87,9 +90,31 @@ def test_checks_whose_episodes_do_not_end_get_longer_within_the_limit(seconds_le
 
     def play(attempt, seconds):
         allowed.append(seconds)
-        return np.full(20 if seconds >= 16.0 else 5, 12.0)
+        return lambda: np.full(20 if seconds >= 16.0 else 5, 12.0)
 
     goal = after_its_first_update(Target(10.0, 20, True, play))
     reached = [goal.is_reached(telemetry(), at, seconds_left) for at in (3.0, 30.0, 60.0)]
     assert reached == [False, False, seconds_left == 600.0]
     assert allowed == expected
+
+
+class Sleeping(gymnasium.Wrapper):
+    def step(self, action):
+        time.sleep(0.02)
+        return super().step(action)
+
+
+def make_sleeping():
+    return Sleeping(gymnasium.make("CartPole-v1"))
+
+
+def test_slow_evaluations_stop_no_metrics_and_delay_no_end(tmp_path):
+    run = tmp_path / "run"
+    options = {"num_actors": 1, "envs_per_actor": 1, "trajectory_steps": 4, "run_dir": str(run)}
+    began, limit = time.monotonic(), 10.0
+    result = veldt.train("impala", make_sleeping, target_return=475.0, max_seconds=limit, **options)
+    assert time.monotonic() - began < limit + 5.0
+    assert result.stopped_by == "seconds"
+    times = [row["time"] for row in metric_rows(run)]
+    assert max(np.diff(times[:-1])) < 2.5  # a check takes 4 s or more
+    assert (result.evaluation_episodes or 0) < 20 or result.evaluation_env_steps is not None

@@ -132,8 +132,9 @@ class Backend(Protocol):
 
         It enters the random streams, so that they do not repeat those before the checkpoint."""
 
-    def stop(self) -> None:
-        """Stop all nodes and free everything. May be called at any time, more than once."""
+    def stop(self, patience_seconds: float = 5.0) -> None:
+        """Stop all nodes and free everything. May be called at any time, more than once. Nodes that
+        take longer to end are killed."""
 
 
 class LocalBackend(OverFabric):

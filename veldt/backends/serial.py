@@ -154,7 +154,7 @@ class SerialBackend(LocalBackend):
     def process_ids(self) -> dict[str, int]:
         return {}
 
-    def stop(self) -> None:
+    def stop(self, patience_seconds: float = 5.0) -> None:
         close_all(self._nodes)
         self._nodes = []
         if self._threads_before is not None:

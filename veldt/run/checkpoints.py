@@ -25,7 +25,6 @@ from veldt.topology import Topology, numbered_name
 from veldt.types import ORDERS, Parameters
 
 _CAPTURE_SECONDS = 30.0  # for actors within a long step, while the run continues
-_LAST_CAPTURE_SECONDS = 3.0  # the same when the run is over
 _WRITE_SECONDS = 60.0
 
 
@@ -194,9 +193,12 @@ class RunCheckpoints:
             return self._prepared(weights, complete=True)(parts)
         return None
 
-    def save_last(self, weights: Parameters, nodes_are_alive: bool) -> None:
-        """Save the last checkpoint of a run. After a failure only weights are left; they are saved
-        if there is no checkpoint yet, so that the run can be evaluated."""
+    def save_last(
+        self, weights: Parameters, nodes_are_alive: bool, patience_seconds: float
+    ) -> None:
+        """Save the last checkpoint of a run, without actors that take longer to answer. After a
+        failure only weights are left; they are saved if there is no checkpoint yet, so that the run
+        can be evaluated."""
         save, self._save = self._save, None
         if save is not None and save.writing is not None:
             if save.writing.done(_WRITE_SECONDS):
@@ -205,7 +207,7 @@ class RunCheckpoints:
                 self._note(f"a checkpoint is still being written after {_WRITE_SECONDS:.0f} s")
         if nodes_are_alive:
             try:
-                path = self._written(weights, _LAST_CAPTURE_SECONDS)
+                path = self._written(weights, patience_seconds)
                 if path is not None:
                     self._saved(path, self._telemetry.env_steps)
                     return

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -29,10 +30,10 @@ from veldt.run.description import (
     first_result,
 )
 from veldt.run.directory import CHECKPOINTS, RESULT_FILE, RunDirectory
-from veldt.run.evaluation import Evaluator, Target
+from veldt.run.evaluation import Evaluation, Evaluator, Target
 from veldt.run.external import ClientLog
 from veldt.run.plan import Plan
-from veldt.run.process import OutOfTime, Signals
+from veldt.run.process import Signals
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.diagnosis import bottleneck
 from veldt.telemetry.log_files import wants_events
@@ -46,6 +47,11 @@ _METRICS_SECONDS = 1.0
 _LONGEST_TICK_SECONDS, _SHORTEST_TICK_SECONDS = 0.05, 0.001
 _FAST_ENV_STEPS_PER_SECOND = 200_000  # assumed before the run's own rate is known
 _CLOSING_EVALUATION_SECONDS = 20.0
+_AFTER_LIMIT_SECONDS = 2.0  # of a closing evaluation that begins with the last weights
+_LAST_SHARE = 0.25  # of --max-seconds, in which longer ones are played beside the run
+_LAST_CAPTURE_SECONDS = 3.0  # for actors within a long step
+_GRACE_SECONDS = 5.0  # in which environments close
+_LEAST_SECONDS = 0.5  # where the limit has passed
 
 
 class Run:
@@ -107,6 +113,8 @@ class Run:
         self._best = BestWeights(path / BEST, note)
         self._signals = Signals()
         self._nodes_are_alive = False
+        self._evaluation: Evaluation | None = None
+        """The last one that has begun."""
         self._target: Target | None = None
         if options.target_return is not None:
             self._target = Target(
@@ -157,7 +165,10 @@ class Run:
                     self._record.keep("end", str(error) or "interrupted")
                 self._conclude(progress)
         finally:
-            self._backend.stop()
+            if self._evaluation is not None:
+                self._evaluation.end()
+                self._evaluation.done(_LEAST_SECONDS)
+            self._stop_nodes()
             self._record.close()
             self._directory.close()
         if failure is not None:
@@ -211,6 +222,7 @@ class Run:
         nodes = self._backend.process_ids().values() if is_here else ()
         telemetry.outside = self._machine.read([os.getpid(), *nodes])
         self._record.tick(telemetry, self._backend.restarted)
+        self._begin_last_evaluation(elapsed)
         self._best.watch(telemetry, self._weights)
         self._best.write(elapsed)
 
@@ -240,49 +252,91 @@ class Run:
         left = None if limit is None else max(0.0, limit - elapsed)
         if self._target is not None:
             reached = self._target.is_reached(self._telemetry, elapsed, left)
-            result.evaluation_return = self._target.evaluation_return
             if reached:
                 result.reached_target = True
                 result.seconds_to_target = self._elapsed()
                 result.mean_return_100 = self._telemetry.mean_return_100
-                result.env_steps_to_target = self._telemetry.env_steps
+                beginning = self._telemetry if self._evaluation is None else self._evaluation
+                result.env_steps_to_target = beginning.env_steps
                 return "target"
-        if self._budget_is_spent():
+        is_checking = self._target is not None and self._target.is_checking
+        if self._budget_is_spent() and not (is_checking and left != 0.0):
             return "env_steps"
         return "seconds" if left == 0.0 else None
-
-    def _play(self, attempt: int, seconds: float | None) -> np.ndarray:
-        return self._evaluate(self._weights(), self._telemetry.env_steps, seconds, attempt)
 
     def _weights(self) -> Parameters:
         return newest_weights(self._backend, self._plan.topology)
 
-    def _evaluate(
+    def _play(self, attempt: int, seconds: float | None) -> Callable[[], np.ndarray | None]:
+        if self._evaluation is not None and not self._evaluation.done():
+            return lambda: np.empty(0)  # an environment hangs
+        found = self._begin_evaluation(self._weights(), self._telemetry.env_steps, seconds, attempt)
+        if self._is_deterministic:
+            self._wait_for(found)
+        return lambda: self._taken(found)
+
+    def _begin_evaluation(
         self, weights: Parameters, env_steps: int, max_seconds: float | None, attempt: int = 0
-    ) -> np.ndarray:
-        """Returns of the fresh episodes that ended within `max_seconds`. Signals and the limit
-        take effect at once, because an environment may take very long to reset."""
+    ) -> Evaluation:
         # Other episodes than the actors see, and other ones for each attempt.
         seed = self._options.seed * 1_000_003 + weights.version * 7919 + attempt * 104_729 + 12_345
-        try:
-            with self._signals.interruptible(max_seconds):
-                evaluator = Evaluator(
-                    self._plan.problem.environment,
-                    self._plan.topology.network,
-                    seed=seed % 2**31,
-                    num_episodes=self._options.evaluation_episodes,
-                )
-                try:
-                    returns = evaluator.returns(weights.vector, max_seconds)
-                finally:
-                    evaluator.close()
-        except OutOfTime:
-            return np.empty(0)
+        evaluator = partial(
+            Evaluator,
+            self._plan.problem.environment,
+            self._plan.topology.network,
+            seed=seed % 2**31,
+            num_episodes=self._options.evaluation_episodes,
+        )
+        self._evaluation = Evaluation(evaluator, weights, env_steps, max_seconds)
+        return self._evaluation
+
+    def _wait_for(self, evaluation: Evaluation, seconds: float = math.inf) -> None:
+        """Let an evaluation end, within `seconds`. Signals take effect at once."""
+        deadline = time.monotonic() + seconds
+        while evaluation.returns() is None:
+            self._signals.check()
+            evaluation.done(_LONGEST_TICK_SECONDS)
+            if time.monotonic() > deadline:
+                evaluation.end()
+
+    def _taken(self, evaluation: Evaluation, is_newest: bool = True) -> np.ndarray | None:
+        """The returns of an evaluation, recorded; None while it is played."""
+        returns, result = evaluation.returns(), self._result
+        if returns is None or not returns.size:
+            return returns
         # Without the longest episodes the mean would be that of the short ones.
-        if returns.size == self._options.evaluation_episodes:
-            self._best.evaluated(Score.of(returns), weights, env_steps)
-        self._callbacks.evaluation(returns, env_steps)
+        is_whole = returns.size == self._options.evaluation_episodes
+        if is_whole:
+            self._best.evaluated(Score.of(returns), evaluation.weights, evaluation.env_steps)
+        if is_newest and (is_whole or result.evaluation_return is None):
+            result.evaluation_return = float(returns.mean())
+            result.evaluation_episodes = returns.size
+            result.evaluation_env_steps = evaluation.env_steps
+        self._callbacks.evaluation(returns, evaluation.env_steps)
         return returns
+
+    def _begin_last_evaluation(self, elapsed: float) -> None:
+        """Begin it in the last seconds where it takes longer than a run may after its limit."""
+        limit, episodes = self._options.max_seconds, self._options.evaluation_episodes
+        if limit is None or self._target is not None or self._evaluation is not None:
+            return
+        if self._is_deterministic or self._plan.problem.environment.is_external:
+            return
+        now = training_score(self._telemetry)
+        if now is not None and self._best.has_dropped(now):
+            return  # the best weights are evaluated, too
+        # As an actor would play them; the longest episode takes about twice the mean.
+        rate = self._telemetry.rate("env_steps") / self._plan.problem.num_actors
+        takes = 2.0 * episodes * self._telemetry.mean_length_100 / max(rate, 1e-9)
+        if takes > _AFTER_LIMIT_SECONDS and elapsed >= limit - min(takes, _LAST_SHARE * limit):
+            self._begin_evaluation(self._weights(), self._telemetry.env_steps, None)
+
+    def _within_limit(self, most: float, after_limit: float) -> float:
+        """So many seconds, or those until some after --max-seconds."""
+        limit = self._options.max_seconds
+        if limit is None:
+            return most
+        return min(most, max(_LEAST_SECONDS, limit + after_limit - self._elapsed()))
 
     def _save_timeline(self) -> None:
         """Save the timeline once: when steady state has lasted long enough, or at the end."""
@@ -328,24 +382,40 @@ class Run:
         result, weights = self._result, self._weights()
         result.parameters_sha256 = hashlib.sha256(weights.vector.tobytes()).hexdigest()
         result.best_policy = best_policy(self._backend, self._plan.topology)
-        self._checkpoints.save_last(weights, self._nodes_are_alive)
+        patience = self._within_limit(_LAST_CAPTURE_SECONDS, 1.5)
+        self._checkpoints.save_last(weights, self._nodes_are_alive, patience)
         self._best.watch(self._telemetry, lambda: weights)
 
     def _evaluate_last(self) -> None:
-        if not self._options.evaluation_episodes or self._plan.problem.environment.is_external:
+        """Evaluate the last weights, or let the evaluation that has begun end. A run ends at most
+        5 s after its limit."""
+        episodes = self._options.evaluation_episodes
+        if not episodes or self._plan.problem.environment.is_external:
             return  # only clients can play an external environment
         weights, env_steps = self._weights(), self._telemetry.env_steps
-        self._backend.stop()  # frees the cores for the evaluation
-        limit = None if self._is_deterministic else _CLOSING_EVALUATION_SECONDS
+        self._stop_nodes()  # frees the cores for the evaluation
+        is_exact = self._is_deterministic and self._result.stopped_by != "seconds"
+        limit = math.inf if is_exact else self._within_limit(_CLOSING_EVALUATION_SECONDS, 3.0)
         best, now = self._best.best, training_score(self._telemetry)
         try:
-            # Where the end is much worse than the best training episodes, both are evaluated.
-            if best is not None and now is not None and self._best.has_dropped(now):
-                self._evaluate(best.weights, best.env_steps, limit)
-            returns = self._evaluate(weights, env_steps, limit)
-            self._result.evaluation_return = float(returns.mean()) if returns.size else None
+            last = self._evaluation
+            if last is None or (last.done() and self._target is not None):
+                # Where the end is much worse than the best training episodes, both are evaluated.
+                if best is not None and now is not None and self._best.has_dropped(now):
+                    before = self._begin_evaluation(best.weights, best.env_steps, None)
+                    self._wait_for(before, limit)
+                    self._taken(before, is_newest=False)
+                last = self._begin_evaluation(weights, env_steps, None)
+            self._wait_for(last, limit)
+            returns = self._taken(last)
+            if returns is not None and returns.size < episodes:
+                ended = f"{returns.size} of {episodes} episodes"
+                self._record.note("end", f"closing evaluation: {ended} ended in time")
         except KeyboardInterrupt:  # no reason to lose the result as well
             self._record.note("end", "interrupted during the closing evaluation")
+
+    def _stop_nodes(self) -> None:
+        self._backend.stop(self._within_limit(_GRACE_SECONDS, 2.5))
 
     def _add_outcome(self) -> None:
         """Add what the system itself measures, such as a league's games."""

@@ -104,18 +104,16 @@ class Signals:
             raise self._received
 
     @contextmanager
-    def interruptible(self, seconds: float | None = None) -> Iterator[None]:
-        """Raise signals at once within, and OutOfTime after `seconds`: for long work that can be
-        abandoned at any point."""
-        with time_limit(seconds if self._before else None):
-            self._may_raise = True
-            try:
-                yield
-            except KeyboardInterrupt:
-                self.check()  # a library such as Ray may have replaced the exception by its own
-                raise
-            finally:
-                self._may_raise = False
+    def interruptible(self) -> Iterator[None]:
+        """Raise signals at once within: for long work that can be abandoned at any point."""
+        self._may_raise = True
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.check()  # a library such as Ray may have replaced the exception by its own
+            raise
+        finally:
+            self._may_raise = False
 
 
 @contextmanager

@@ -193,6 +193,8 @@ def closing_lines(result: RunResult) -> list[str]:
     outcome += f": mean return {number(result.mean_return_100)}"
     if result.evaluation_return is not None:
         outcome += f", evaluation {number(result.evaluation_return)}"
+        if result.evaluation_env_steps not in (None, result.env_steps):
+            outcome += f" after {result.evaluation_env_steps:,} env steps"
     frames = f" ({result.frames:,} frames)" if result.frames != result.env_steps else ""
     work = f"{result.env_steps:,} env steps{frames}"
     if result.env_steps_per_second is not None and math.isfinite(result.env_steps_per_second):

@@ -39,6 +39,12 @@ class RunResult:
     """Steady state: without the start and the first moments after the first update."""
     mean_return_100: float | None = None
     evaluation_return: float | None = None
+    """Mean return of the last evaluation whose episodes all ended in time, or else of those that
+    did."""
+    evaluation_episodes: int | None = None
+    """Episodes in that mean."""
+    evaluation_env_steps: int | None = None
+    """Age of the weights that were evaluated."""
     best_return: float | None = None
     """Of the weights kept as best: evaluated, or the mean of 100 training episodes."""
     best_env_steps: int | None = None

@@ -30,7 +30,6 @@ from veldt.checkpoints.store import CheckpointError, read_part
 from veldt.resources import require_descriptors
 from veldt.topology import Group, Topology
 
-_GRACE_SECONDS = 5.0
 _CHECK_SECONDS = 0.5
 _LONGEST_GAP_SECONDS = 5.0
 _CAPTURE_SECONDS = 60.0
@@ -150,10 +149,10 @@ class ProcessBackend(LocalBackend):
         for doorbell in self._fabric.doorbells.values():
             doorbell.ring()
 
-    def stop(self) -> None:
+    def stop(self, patience_seconds: float = 5.0) -> None:
         self._control.memory[0] = 1
         self._wake_all()
-        deadline = time.monotonic() + _GRACE_SECONDS
+        deadline = time.monotonic() + patience_seconds
         while left := [process.end for process in self._processes if process.is_alive()]:
             if not connection.wait(left, timeout=max(0.0, deadline - time.monotonic())):
                 break

@@ -43,7 +43,7 @@ from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, Spans
 from veldt.topology import Board, Group, Topology
 from veldt.types import Parameters
 
-_GRACE_SECONDS = 5.0
+_REPORT_SECONDS = 5.0
 _CAPTURE_SECONDS = 60.0
 _RECOVERY_SECONDS = 0.5
 
@@ -221,11 +221,12 @@ class RayBackend:
         """Group name -> process id on its machine."""
         return {name: host.process_id for name, host in self._hosts.items()}
 
-    def stop(self) -> None:
+    def stop(self, patience_seconds: float = 5.0) -> None:
         is_lost = self._watch is not None and self._watch.is_lost
         if self._cluster is not None and not is_lost and ray.is_initialized():
             begun = [host for host in self._hosts.values() if host.running is not None]
-            self._stop_hosts(begun)  # a signal may have come before the others ran
+            # A signal may have come before the others ran.
+            self._stop_hosts(begun, patience_seconds)
             self._supervisor.close()
         if self._shared is not None:
             for name in self._known:
@@ -236,15 +237,15 @@ class RayBackend:
             self._cluster.leave(is_lost)
             self._cluster = None
 
-    def _stop_hosts(self, hosts: list[Host]) -> None:
+    def _stop_hosts(self, hosts: list[Host], patience_seconds: float) -> None:
         for host in hosts:
             host.handle.stop.remote()
         if hosts:
             running = [host.running for host in hosts]
-            ray.wait(running, num_returns=len(running), timeout=_GRACE_SECONDS)
+            ray.wait(running, num_returns=len(running), timeout=patience_seconds)
         for host in hosts:
             host.report = host.handle.report.remote()
-        self._take(reports(hosts, _GRACE_SECONDS))
+        self._take(reports(hosts, _REPORT_SECONDS))
         for name in self._known:
             self.parameters(name)
 
