@@ -17,7 +17,14 @@ from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.fields import format_value, with_values
 from veldt.run.config_files import RESUMABLE, read_config, saved_options, with_config
-from veldt.run.process import check_main_is_guarded, output_stream
+from veldt.run.process import (
+    START_SECONDS,
+    OutOfTime,
+    check_main_is_guarded,
+    output_stream,
+    time_limit,
+    working_directory,
+)
 from veldt.telemetry.result import RunResult, dumps
 from veldt.trackers.child import Trackers, check_trackers
 
@@ -30,7 +37,7 @@ if TYPE_CHECKING:
     from veldt.run.plan import Plan
     from veldt.sweeps.command import SweepResult
 
-_PLANNING_SECONDS = 5.0  # allowed for planning a run of any length
+_LEAST_PLANNING_SECONDS = 1.0
 _COMMON = {entry.name for entry in fields(RunOptions)}
 
 
@@ -81,7 +88,7 @@ def train_from(
     from veldt.run.driver import show_result
 
     common, own = split_options(options)
-    base = Path.cwd()  # an environment may change it, even while it is tried
+    base = working_directory()  # an environment may change it, even while it is tried
     location = run_location(common.run_dir, base)
     stored = directory.run_to_continue(location.path, common.run_dir)
     if stored is None or location.path is None:
@@ -195,7 +202,7 @@ def resume(
         The result of the whole run."""
     from veldt.remote.location import run_location
 
-    base = Path.cwd()
+    base = working_directory()
     location = run_location(str(run_dir), base)
     assert location.path is not None
     architecture, options, own = saved_options(location.path, trust_code)
@@ -222,7 +229,6 @@ def _planned(
     """The plan of a run, made within its max_seconds: environments may take long to start."""
     from veldt.run.external import with_declared_spaces
     from veldt.run.plan import make_plan
-    from veldt.run.process import OutOfTime, time_limit
 
     def say(text: str) -> None:
         if not options.quiet:
@@ -232,7 +238,7 @@ def _planned(
     limit = options.max_seconds
     if limit is not None:
         spent = 0.0 if began is None else time.monotonic() - began
-        limit = max(limit - spent, _PLANNING_SECONDS)
+        limit = max(limit + START_SECONDS - spent, _LEAST_PLANNING_SECONDS)
     try:
         with time_limit(limit):
             given = with_declared_spaces(architecture, options, say)
@@ -240,7 +246,8 @@ def _planned(
     except OutOfTime:
         raise ConfigurationError(
             f"max_seconds {options.max_seconds:g} had passed before the network was built and the"
-            f" environment '{options.env}' was ready; nothing was trained; raise --max-seconds"
+            f" environment '{options.env}' was ready; nothing was trained; raise --max-seconds, or"
+            " start fewer runs at a time"
         ) from None
 
 

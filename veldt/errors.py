@@ -17,6 +17,14 @@ class UploadFailure(RuntimeError):  # noqa: N818 - a public name
     """A run has ended, but its store lacks some of its files."""
 
 
+def text_of(error: BaseException) -> str:
+    """The text of an error, also of one that has none because its `__str__` raises."""
+    try:
+        return str(error)
+    except Exception as another:
+        return f"(its text cannot be read: {type(another).__name__})"
+
+
 def extra_module(module: str, need: str, extra: str) -> ModuleType:
     """Import a library of an extra of Veldt; `need` says what for, if it is missing."""
     try:

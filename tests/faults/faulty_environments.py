@@ -141,6 +141,15 @@ class Spinning(Faulty):
         return super().step(action)
 
 
+class SpeechlessError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def unspeakable_factory():
+    raise SpeechlessError
+
+
 def raising_factory() -> Faulty:
     raise FileNotFoundError("no such robot: /dev/robot0")
 

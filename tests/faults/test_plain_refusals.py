@@ -5,6 +5,10 @@ environment prints or where it goes spoils nothing."""
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 
 import commands
 import faulty_environments as faulty
@@ -13,6 +17,9 @@ import pytest
 import veldt
 from veldt.cli import main as cli
 from veldt.environments import EnvironmentFactory
+from veldt.options import RunOptions
+from veldt.run.driver import Run
+from veldt.run.plan import make_plan
 
 SMALL = (
     *("--backend", "serial", "--num-actors", "1", "--envs-per-actor", "2"),
@@ -29,6 +36,7 @@ def make():
     ("make", "words"),
     [
         (faulty.raising_factory, "FileNotFoundError: no such robot"),
+        (faulty.unspeakable_factory, "SpeechlessError: (its text cannot be read: RuntimeError)"),
         (faulty.OldStep, "step() returned 4 values instead of 5"),
         (faulty.never_resetting, "does not stand up"),
         (faulty.WrongShape, "an observation of shape (5,) where its observation space is Box"),
@@ -48,6 +56,43 @@ def refusal(capsys, *arguments: str) -> str:
     assert err.startswith("veldt: ")
     assert err.count("\n") == 1
     return err
+
+
+TRAIN = f"{sys.executable} -m veldt train impala --env CartPole-v1 --num-actors 1 --quiet"
+TRAIN += " --total-env-steps 100 --evaluation-episodes 0 --run-dir run"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "code", "words"),
+    [
+        (
+            f"mkdir gone; cd gone; rmdir ../gone; {TRAIN}",
+            2,
+            "the working directory has been deleted",
+        ),
+        (f"T=$PWD/{'x' * 100}; mkdir $T; TMPDIR=$T {TRAIN}", 2, "set TMPDIR to another, shorter"),
+        (f"mkdir run; touch run/checkpoints; {TRAIN}", 0, "no checkpoint was written"),
+        (f"{TRAIN} <&- >&-", 0, ""),
+    ],
+)
+def test_a_bad_place_is_said_without_a_traceback(script, code, words, tmp_path):
+    path = {**os.environ, "PYTHONPATH": commands.ROOT}
+    done = subprocess.run(
+        script, shell=True, cwd=tmp_path, env=path, capture_output=True, text=True
+    )
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert bool(words) == bool(done.stderr)
+
+
+def test_a_start_that_takes_all_the_time_is_said_and_ends_the_run(tmp_path):
+    options = RunOptions("CartPole-v1", max_seconds=50.0, quiet=True, run_dir=str(tmp_path / "run"))
+    began = time.monotonic() - 60.0
+    result = Run(make_plan("impala", options, {}, began=began), began).execute()
+    assert (result.stopped_by, result.env_steps) == ("seconds", 0)
+    assert "the start took all of --max-seconds" in (tmp_path / "run/events.jsonl").read_text()
 
 
 def test_an_environment_that_changed_is_not_resumed(tmp_path, monkeypatch, capsys):

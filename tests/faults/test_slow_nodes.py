@@ -52,7 +52,7 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(small_disk):
     assert result["stopped_by"] == "seconds"
     assert result["wall_seconds"] < seconds + SLACK_SECONDS
     (small_disk / "filler").unlink()
-    done = commands.run(small_disk, "resume", "run", "--quiet", "--max-seconds", "2")
+    done = commands.run(small_disk, "resume", "run", "--quiet", "--max-seconds", "20")
     assert done.returncode == 0, done.stderr
 
 

@@ -19,6 +19,7 @@ from veldt.backends.shared_memory.fabric import Fabric, OverFabric, build_fabric
 from veldt.backends.shared_memory.memory import Block, Doorbell
 from veldt.checkpoints.store import read_part
 from veldt.context import NodeContext
+from veldt.errors import text_of
 from veldt.role import EndLike, Role, bound
 from veldt.telemetry.counters import (
     TELEMETRY_BYTES,
@@ -264,7 +265,7 @@ def close_all(nodes: list[RunningNode]) -> None:
 
 
 def _failure(name: str, error: Exception) -> NodeFailure:
-    return NodeFailure(name, f"{type(error).__name__}: {error}", traceback.format_exc())
+    return NodeFailure(name, f"{type(error).__name__}: {text_of(error)}", traceback.format_exc())
 
 
 BetweenSteps = Callable[[list[RunningNode]], None]

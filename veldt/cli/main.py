@@ -32,7 +32,13 @@ from veldt.cli.parsers import (
 )
 from veldt.errors import ConfigurationError, UploadFailure, did_you_mean
 from veldt.run.config_files import TRUST_FLAG, read_config, with_config
-from veldt.run.process import Terminated, output_stream, process_start, reserve_stdout
+from veldt.run.process import (
+    Terminated,
+    output_stream,
+    process_start,
+    reserve_stdout,
+    working_directory,
+)
 from veldt.telemetry.result import dumps
 
 EXIT_FAILURE, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -247,6 +253,7 @@ def _options_of(command: str, arguments: list[str]) -> tuple[str, dict[str, Any]
         example = architectures.example_env(name)
         raise ConfigurationError(f"name an environment with --env, such as --env {example}")
     if command == "train":
+        working_directory()
         prestart(common.get("backend", "process"), architectures.modules_of(name))
     given = run_parser(command, name).parse(arguments)
     trust_code = given.pop("trust_code", False)

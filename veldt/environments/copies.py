@@ -22,6 +22,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from veldt.environments.spaces import cleared, is_finite
 from veldt.environments.vector import ABORTED, EPISODE_INFO, numbers_of
+from veldt.errors import text_of
 from veldt.types import ACTION_MASK
 
 _MOST_FAILURES = 10
@@ -176,7 +177,7 @@ def error_text(error: BaseException) -> str:
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     if isinstance(error, SystemExit):
         return f"sys.exit({error.code!r}){where}"
-    return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
+    return f"{type(error).__name__}: {' '.join(text_of(error).split())}{where}"
 
 
 def _fits(space: gymnasium.Space, value: Any) -> bool:

@@ -16,7 +16,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from veldt.environments.spaces import Interface
-from veldt.errors import ConfigurationError, extra_module, nearest
+from veldt.errors import ConfigurationError, extra_module, nearest, text_of
 
 ATARI_PREFIX, ENVPOOL_PREFIX = "ALE/", "envpool:"
 MINATAR_PREFIX = "MinAtar/"
@@ -32,7 +32,7 @@ MOST_PORT = 65_535
 
 def one_line(error: BaseException) -> str:
     """The error's text without line breaks."""
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(text_of(error).split()) or type(error).__name__
 
 
 def gymnasium_spec(name: str) -> EnvSpec:

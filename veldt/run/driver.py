@@ -17,7 +17,7 @@ import numpy as np
 from veldt.backends import BACKENDS, make_backend
 from veldt.backends.base import BackendOptions
 from veldt.callbacks import Callback, CallbackFailure, Callbacks, Sidecar
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, text_of
 from veldt.files import write_atomically
 from veldt.run.best import BEST, BestWeights, Score, training_score
 from veldt.run.checkpoints import RunCheckpoints, best_policy, newest_weights
@@ -33,13 +33,13 @@ from veldt.run.directory import CHECKPOINTS, RESULT_FILE, RunDirectory
 from veldt.run.evaluation import Evaluation, Evaluator, Target
 from veldt.run.external import ClientLog
 from veldt.run.plan import Plan
-from veldt.run.process import Signals
+from veldt.run.process import OutOfTime, Signals, time_limit
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.diagnosis import bottleneck
-from veldt.telemetry.log_files import wants_events
+from veldt.telemetry.log_files import log_to_stderr, wants_events
 from veldt.telemetry.machine_meter import MachineMeter
 from veldt.telemetry.progress import Progress
-from veldt.telemetry.record import TIMELINE_FILE, RunRecord, timeline
+from veldt.telemetry.record import TIMELINE_FILE, EventSort, RunRecord, timeline
 from veldt.telemetry.result import RunResult, StoppedBy, dumps, lag_entry
 from veldt.types import Parameters
 
@@ -99,7 +99,7 @@ class Run:
         )
         self._clients = ClientLog(environment, self._record.note)
         self._machine = MachineMeter()
-        note, saving = partial(self._record.note, "checkpoint"), options.checkpoint_options
+        note, saving = partial(self._report, "checkpoint"), options.checkpoint_options
         self._checkpoints = RunCheckpoints(
             path / CHECKPOINTS,
             self._backend,
@@ -157,6 +157,8 @@ class Run:
                     progress.begin(choices_line(self._plan), choices(self._plan))
                     self._start()
                     self._result.stopped_by = self._loop(progress)
+                except OutOfTime:
+                    self._result.stopped_by = "seconds"
                 except (Exception, KeyboardInterrupt) as error:
                     interrupted = isinstance(error, KeyboardInterrupt)
                     self._result.stopped_by = "interrupt" if interrupted else "failure"
@@ -176,10 +178,14 @@ class Run:
         return self._result
 
     def _start(self) -> None:
+        """Start all nodes. Raises OutOfTime if that takes longer than the run may."""
         self._callbacks.start()
-        is_here = self._backend_spec.stays_on_this_machine
-        # A cluster may take minutes to make room for all nodes.
-        with nullcontext() if is_here else self._signals.interruptible():
+        limit, is_here = self._options.max_seconds, self._backend_spec.stays_on_this_machine
+        left = None if limit is None else limit - self._elapsed()
+        if left is not None and left <= 0.0:
+            raise OutOfTime
+        # A cluster may take minutes to make room for all nodes, and so may a busy machine.
+        with time_limit(left), nullcontext() if is_here else self._signals.interruptible():
             self._backend.start()
         self._nodes_are_alive = True
 
@@ -360,6 +366,8 @@ class Run:
         """Last numbers, last checkpoint and result.json, also after an interrupt or a failure. A
         step that fails is reported, and the others are still done."""
         self._attempt("last numbers", self._observe)
+        if self._result.stopped_by == "seconds" and not self._telemetry.env_steps:
+            self._report("end", "no env step was made: the start took all of --max-seconds")
         self._attempt("timeline", self._save_timeline)
         self._attempt("last checkpoint", self._save_last)
         self._attempt("outcome", self._add_outcome)
@@ -376,7 +384,13 @@ class Run:
         try:
             act()
         except Exception as error:
-            self._record.note("end", f"{what}: {type(error).__name__}: {error}")
+            self._report("end", f"{what}: {type(error).__name__}: {text_of(error)}")
+
+    def _report(self, sort: EventSort, text: str) -> None:
+        """Note an error, which is printed also with --quiet."""
+        self._record.note(sort, text)
+        if self._options.quiet:
+            log_to_stderr(text)
 
     def _save_last(self) -> None:
         result, weights = self._result, self._weights()

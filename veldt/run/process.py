@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import signal
 import sys
 import time
@@ -24,6 +25,8 @@ from veldt.errors import ConfigurationError
 
 _SECOND_INTERRUPT_SECONDS = 2.0  # Ctrl-C after so long ends the process without saving
 _PLANNING_SECONDS = 25.0  # that a terminated run may take to begin; schedulers allow 30
+START_SECONDS = 4.0
+"""After --max-seconds a run that has not begun ends."""
 
 _terminated_early = False
 _json_output: TextIO | None = None
@@ -52,6 +55,32 @@ def defer_termination() -> None:
     signal.signal(signal.SIGTERM, record)
 
 
+def limit_imports(arguments: list[str]) -> None:
+    """Raise OutOfTime where a busy machine takes longer than --max-seconds for imports alone."""
+    given = re.search(r" --max-seconds[= ](\d{1,7})\b", " ".join(arguments))
+    if given is not None:
+        signal.signal(signal.SIGALRM, _expire)
+        signal.setitimer(signal.ITIMER_REAL, float(given[1]) + START_SECONDS)
+
+
+def open_closed_streams() -> None:
+    """Open /dev/null for closed standard streams, whose numbers files would take otherwise."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
+
+
+def working_directory() -> Path:
+    """The working directory, which may have been deleted."""
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise ConfigurationError(
+            "the working directory has been deleted; change to one that exists"
+        ) from error
+
+
 def is_ending() -> bool:
     """Whether a SIGTERM came before the run began."""
     return _terminated_early
@@ -59,6 +88,10 @@ def is_ending() -> bool:
 
 def _raise_terminated(*_: object) -> None:
     raise Terminated
+
+
+def _expire(*_: object) -> None:
+    raise OutOfTime
 
 
 class Signals:
@@ -122,12 +155,8 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     if seconds is None or _terminated_early:
         yield
         return
-
-    def expire(*_: object) -> None:
-        raise OutOfTime
-
     try:
-        before = signal.signal(signal.SIGALRM, expire)
+        before = signal.signal(signal.SIGALRM, _expire)
     except ValueError:  # not the main thread
         yield
         return

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import tempfile
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from typing import cast
 
+from veldt.errors import ConfigurationError
 from veldt.process_groups import temporary_folder
 from veldt.resources import limit_library_threads, raise_descriptor_limit
 
@@ -28,5 +30,11 @@ def warm_up(*modules: str) -> None:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     raise_descriptor_limit()
     server_context().set_forkserver_preload(["veldt.backends.process.preload", *modules])
-    forkserver.ensure_running()
+    try:
+        forkserver.ensure_running()
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot start processes with temporary files in {tempfile.gettempdir()} ({error}); set"
+            " TMPDIR to another, shorter path"
+        ) from error
     temporary_folder()

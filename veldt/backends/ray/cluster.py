@@ -100,6 +100,8 @@ class LocalCluster:
         kind, _, text = self._program.stdout.readline().decode().strip().partition(" ")
         if kind != "address":
             cause = f"a local cluster did not start: {text or 'its program was killed'}"
+            if "AF_UNIX" in cause:
+                cause = f"{cause}; set TMPDIR to a shorter path"
             raise NodeFailure("ray", cause)
         return text
 
