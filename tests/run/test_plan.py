@@ -72,6 +72,24 @@ def test_sizes_grow_with_actors_where_environments_step_as_arrays(
         assert plan(architecture, {"num_envs": 30}, num_actors=15).problem.envs_per_actor == 2
 
 
+PUBLISHED_ROWS = {
+    "a3c": 5, "async_q": 5, "ga3c": 5, "a2c": 80, "ppo": 1_024, "impala": 640, "seed_rl": 3_200,
+    "sample_factory": 2_048, "dqn": 32, "gorila": 32, "apex": 512, "sac": 256, "td3": 100,
+    "r2d2": 64 * (40 + 80),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", PUBLISHED_ROWS)
+def test_updates_of_paper_presets_have_the_published_rows(architecture):
+    """With environments that step as arrays, and with slow ones."""
+    fewer = {"r2d2": {"replay_sequences": 200, "min_replay_sequences": 100}}
+    envs = ("Pendulum-v1",) if architecture in ("sac", "td3") else ("CartPole-v1", "ALE/Pong-v5")
+    for env in envs:
+        options = {"env": env, "preset": "paper", "num_actors": 1 if architecture == "dqn" else 4}
+        found = plan(architecture, fewer.get(architecture), **options)
+        assert found.rows_per_update() == PUBLISHED_ROWS[architecture], env
+
+
 def test_choices_are_printed_and_recorded(tmp_path, capsys):
     options = {"backend": "serial", "total_env_steps": 100, "evaluation_episodes": 0}
     veldt.train("ppo", "CartPole-v1", quiet=False, run_dir=str(tmp_path / "run"), **options)

@@ -58,6 +58,8 @@ class Architecture:
     """Actors send observations to a server, whose device then acts."""
     takes_external: bool = False
     """Accepts --env external:HOST:PORT, simulators in other processes."""
+    paper_envs_per_actor: int | None = None
+    """Environments per actor of the preset `paper`; None: as in other presets."""
     clips_atari_rewards: bool = True
     """Clips rewards of Atari games to [-1, 1] unless --reward-clip says otherwise."""
 

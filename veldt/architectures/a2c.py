@@ -9,6 +9,7 @@ New since A3C: a barrier. Every actor waits until the learner has learned from a
 gradient is on-policy and the result does not depend on timing.
 One datum: actor -> queue -> learner.
 Lag: 0 by construction; the price is that each round takes as long as its slowest actor.
+The preset `paper` has 80 rows per update with four actors: 16 environments of 5 steps.
 A batch is learned from once; PPO, which makes several passes, is ppo.
 """
 
@@ -89,6 +90,7 @@ ARCHITECTURE = Architecture(
     Config,
     build,
     presets("a2c", Config()),
+    paper_envs_per_actor=4,
     default_actors=one_actor_per_core,
     actors_wait=True,
 )

@@ -12,9 +12,10 @@ gradient on exactly that copy and writes it into shared memory without locks or 
 many workers in different places decorrelate the data.
 One datum: actor -> its own learner; only its gradient leaves the worker.
 Lag: updates by other workers since the copy was taken.
-Deviations: a worker steps several environments per forward pass instead of one. With trace_lambda
-below 1 the value's target is the lambda-return, but the policy's advantage is r + gamma v_{s+1} - V
-with that target v, as in V-trace, and not GAE's; the paper preset has 1, where they agree.
+Deviations: a worker steps several environments per forward pass, with the paper preset one. With
+trace_lambda below 1 the value's target is the lambda-return, but the policy's advantage is r +
+gamma v_{s+1} - V with that target v, as in V-trace, and not GAE's; the paper preset has 1, where
+they agree.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ ARCHITECTURE = Architecture(
     Config,
     build,
     presets("a3c", Config()),
+    paper_envs_per_actor=1,
     default_actors=one_actor_per_core,
     refuses={
         "ray": "a3c's workers write into the memory of one machine; use --backend process, or"

@@ -11,7 +11,7 @@ New since Gorila: one machine instead of a server, no replay. A3C's workers with
 explores with an epsilon that ends elsewhere, and all share one target network.
 One datum: actor -> its own learner; only its gradient leaves the worker.
 Lag: updates by other workers since the copy was taken.
-Deviation: a worker steps several environments per forward pass instead of one.
+Deviation: a worker steps several environments per forward pass, with the paper preset one.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ ARCHITECTURE = Architecture(
     Config,
     build,
     presets("async_q", Config()),
+    paper_envs_per_actor=1,
     default_actors=one_actor_per_core,
     refuses={
         "ray": "async_q's workers write into the memory of one machine; use --backend process, or"

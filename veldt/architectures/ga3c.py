@@ -11,10 +11,12 @@ pass, trainers learn from whatever trajectories are waiting, and all of them use
 One datum: agent -> predictor -> agent -> training queue -> trainer.
 Lag: the model changes under a trajectory while it is written and while it waits. GA3C only puts a
 floor under log pi; it has no off-policy correction.
-Deviations: an agent steps several environments; an episode keeps its last reward; agents that are
-annealed away finish their trajectory first. Returns are computed by the trainer, from values of the
-model it has by then, and not by the agent. The floor is under the log pi of the action taken, not
-under those in the entropy, where p log p vanishes by itself.
+Deviations: an agent steps several environments, with the paper preset one; an episode keeps its
+last reward; agents that are annealed away finish their trajectory first. Returns are computed by
+the trainer, from values of the model it has by then, and not by the agent. The floor is under the
+log pi of the action taken, not under those in the entropy, where p log p vanishes by itself. The
+tuner compares a window with the last setting that it kept, where GA3C's code compares with the
+window before.
 """
 
 from __future__ import annotations
@@ -116,6 +118,7 @@ ARCHITECTURE = Architecture(
     Config,
     build,
     presets("ga3c", Config()),
+    paper_envs_per_actor=1,
     default_actors=one_actor_per_core,
     central_inference=True,
     refuses={

@@ -14,6 +14,7 @@ and sends the sum of several gradients, as DistBelief's Downpour: fewer bytes, o
 Deviations: in a bundle actor and learner pull for themselves instead of sharing one replica; a
 learner never steps its own weights between two fetches, which Downpour does. Shards filter unusual
 losses too, because a faulty learner does not filter its own; in the paper only learners do.
+The paper names no learning rate; that of the preset `paper` is not published.
 """
 
 from __future__ import annotations

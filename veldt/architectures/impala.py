@@ -11,8 +11,10 @@ Several learners end every step with the same weights; half of each batch may co
 Several policies (`num_policies`) each have all of the above, and are trained as a population.
 One datum: actor -> queue -> learner.
 Lag: the time a trajectory takes to be written plus its wait in the queue, in learner updates.
-Deviation: an actor steps many environments per forward pass, so a trajectory is [T+1, E] wide and a
-batch is a few of them; the paper's batch of 32 is `batch_trajectories` x E columns here.
+Deviations: an actor steps many environments per forward pass, so a trajectory is [T+1, E] wide and
+a batch is a few of them; the paper's batch of 32 is `batch_trajectories` x E columns here. Replayed
+trajectories are added to a batch, where the paper's replace half of it: with reduction=sum halve
+`batch_trajectories`. The first learner publishes all weights, which the paper's learners share.
 """
 
 from __future__ import annotations
@@ -78,6 +80,7 @@ def build(config: Config, problem: Problem) -> Topology:
     topology = Topology(network)
     weights = topology.board("weights", network)
     slots = config.queue_trajectories * math.ceil(problem.num_actors / config.num_learners)
+    slots = max(slots, config.batch_of(problem))
     trajectories = topology.several_queues("trajectories", layout, slots, config.num_learners)
     for index in range(problem.num_actors):
         topology.add(
@@ -115,4 +118,5 @@ ARCHITECTURE = Architecture(
     Config,
     with_population(build),
     presets("impala", Config()),
+    paper_envs_per_actor=8,
 )

@@ -115,6 +115,7 @@ ARCHITECTURE = Architecture(
     Config,
     build,
     presets("seed_rl", Config()),
+    paper_envs_per_actor=8,
     central_inference=True,
     takes_external=True,
 )

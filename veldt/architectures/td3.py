@@ -11,7 +11,8 @@ updated less often than the critics.
 One datum: actor -> queue -> replay -> learner.
 Lag: none that matters to an off-policy method; the age of what is replayed is reported.
 Deviations: the noise on actions is pink (`noise_exponent`), which finds far goals. The replay may
-rank transitions as Ape-X's does (`priority_exponent`); by default every one is as likely.
+rank transitions as Ape-X's does (`priority_exponent`); by default every one is as likely. The
+target follows one update after the actor, where the paper moves both in the same one.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class AsynchronousQOptions(LossOptions):
     epsilon_odds: Annotated[tuple[Fraction, ...], EXPLORATION_OPTIONS] = (0.4, 0.3, 0.3)
     """Probability of each of epsilon_ends."""
     epsilon_env_steps: Annotated[CountOrNone, EXPLORATION_OPTIONS] = 20_000
-    """Env steps of a worker over which epsilon falls from 1."""
+    """Env steps of all workers together over which epsilon falls from 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

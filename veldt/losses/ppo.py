@@ -158,7 +158,8 @@ class PPOOptions(Options):
     """With several passes: reference policy of the clip: behaviour (the one that acted) or newest
     (the weights just before this batch, with V-trace's weights for the behaviour policy)."""
     value_clip: Annotated[NotNegative, PPO_OPTIONS] = 0.0
-    """How far a value may move within a batch, in deviations of the targets; 0: no limit."""
+    """How far a value may move within a batch; 0: no limit. With several passes in deviations
+    of the targets, with one in units of the value."""
     normalize_advantages: Annotated[bool, PPO_OPTIONS] = True
     """Shift and scale the advantages of a batch to mean 0 and deviation 1."""
     normalize_values: Annotated[bool, PPO_OPTIONS] = False

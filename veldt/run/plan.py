@@ -135,8 +135,13 @@ def _checked_plan(
         cores = 2 if backend.is_deterministic else usable_cores()
         num_actors = max(1, system.default_actors(cores))
     config = _make_config(system, preset, own)
-    if options.envs_per_actor is None and not _BATCH_SIZES & own.keys():
+    is_published = preset.startswith("paper")
+    if not is_published and options.envs_per_actor is None and not _BATCH_SIZES & own.keys():
         config = _grown(config, environment.is_native and not environment.is_atari, num_actors)
+    width = system.paper_envs_per_actor if preset == "paper" else None
+    width = options.envs_per_actor or width
+    if width is None:
+        width = envs_per_actor(environment, flat_keys(config), num_actors)
     # The scores of Atari games differ by orders of magnitude.
     is_atari = found.startswith("atari") and (environment.is_atari or environment.is_envpool)
     if options.wrappers.reward_clip is None and is_atari and system.clips_atari_rewards:
@@ -150,7 +155,7 @@ def _checked_plan(
         NetworkOptions(options.network, recurrent=options.recurrent, **vars(network)),
         seed=options.seed,
         num_actors=num_actors,
-        envs_per_actor=envs_per_actor(options, environment, flat_keys(config), num_actors),
+        envs_per_actor=width,
         compute=Compute(
             device,
             _learner_threads(options, system, is_image),
@@ -267,14 +272,9 @@ def _grown(config: Any, is_native: bool, num_actors: int) -> Any:
 
 
 def envs_per_actor(
-    options: RunOptions,
-    environment: EnvironmentFactory,
-    config: Mapping[str, Any],
-    num_actors: int,
+    environment: EnvironmentFactory, config: Mapping[str, Any], num_actors: int
 ) -> int:
     """Environments per actor; never measured, so that a busy machine changes no batch."""
-    if options.envs_per_actor is not None:
-        return options.envs_per_actor
     wanted = _NATIVE_ENVS if environment.is_native else _PYTHON_ENVS
     if environment.is_game and environment.is_native:
         wanted = _NATIVE_GAMES
