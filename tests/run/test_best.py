@@ -122,16 +122,18 @@ def test_what_was_evaluated_counts_more_than_training_returns(tmp_path):
 
     best.keep(Score(100.0, 1.0, False), weights(1), 10)
     best.evaluated(Score(60.0, 1.0, True), weights(2), 20)
+    assert best.best.env_steps == 10  # the run had collapsed
+    best.evaluated(Score(97.0, 1.0, True), weights(2), 20)
     assert best.best.env_steps == 20  # only this one has proved itself
     best.evaluated(Score(50.0, 1.0, True), weights(3), 30)
     assert best.best.env_steps == 20
     best.evaluated(Score(float("nan"), 1.0, True), weights(3), 30)
     best.write()
-    best.evaluated(Score(70.0, 1.0, True), weights(1), 15)  # a resumed run, at an earlier point
+    best.evaluated(Score(98.0, 1.0, True), weights(1), 15)  # a resumed run, at an earlier point
     best.write()
     again = BestWeights(tmp_path / "best", notes.append)
     again.load()
-    assert (again.best.env_steps, again.best.score) == (15, Score(70.0, 1.0, True))
+    assert (again.best.env_steps, again.best.score) == (15, Score(98.0, 1.0, True))
     assert again.best.weights.vector.tolist() == [1.0] * 3
     assert len(list((tmp_path / "best").glob("checkpoint-*"))) == 1
     assert not notes

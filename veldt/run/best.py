@@ -2,7 +2,8 @@
 """The best weights of a run, in a store of their own that no rotation of checkpoints deletes.
 
 The best weights are those with the highest evaluation; before any evaluation, those with the
-highest mean return of training episodes. A run that ends far below its best has collapsed.
+highest mean return of training episodes, which an evaluation far below does not replace. A run that
+ends far below its best has collapsed.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class BestWeights:
         """Keep weights that evaluated better than all before, or their newer score."""
         best = self.best
         is_same = best is not None and best.weights.version == weights.version
-        if best is None or is_same or not best.score.evaluated or score.mean > best.score.mean:
+        is_known = best is not None and (best.score.evaluated or self.has_dropped(score))
+        if is_same or not is_known or best is None or score.mean > best.score.mean:
             self.keep(score, weights, env_steps)
 
     def keep(self, score: Score, weights: Parameters, env_steps: int) -> None:

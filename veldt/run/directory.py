@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 CHECKPOINTS, RESULT_FILE = "checkpoints", "result.json"
 _MAY_DIFFER = RESUMABLE | {"run_dir", "preset"}
 _SIZES = ("num_actors", "envs_per_actor")
+_REACHED = ("env_steps", "seconds", "target")
 
 
 class RunDirectory:
@@ -154,18 +155,12 @@ def check_same_options(path: Path, plan: Plan, stored: dict[str, Any]) -> None:
 
 def finished_result(path: Path, options: RunOptions, stored: dict[str, Any]) -> RunResult | None:
     """The result of a run that has reached these limits already; None where it continues."""
+    if any(stored["options"].get(name) != vars(options)[name] for name in LIMITS):
+        return None
     try:
         result = RunResult.load(path / RESULT_FILE)
-        newest = ordered_names(path / CHECKPOINTS)[-1]
-        if any(stored["options"].get(name) != vars(options)[name] for name in LIMITS):
-            return None
-        if result.env_steps < step_of(newest):
-            return None  # it was resumed later and killed
-        is_over = {
-            "env_steps": result.env_steps >= (options.total_env_steps or 0),
-            "seconds": result.wall_seconds >= (options.max_seconds or 0.0),
-            "target": result.reached_target,
-        }
-        return result if is_over.get(result.stopped_by, False) else None
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+    except (OSError, ValueError, TypeError):
         return None
+    # A run that was resumed later and killed has a newer checkpoint.
+    is_newest = result.env_steps >= step_of(ordered_names(path / CHECKPOINTS)[-1])
+    return result if is_newest and result.stopped_by in _REACHED else None

@@ -305,7 +305,7 @@ class Run:
             if time.monotonic() > deadline:
                 evaluation.end()
 
-    def _taken(self, evaluation: Evaluation, is_newest: bool = True) -> np.ndarray | None:
+    def _taken(self, evaluation: Evaluation) -> np.ndarray | None:
         """The returns of an evaluation, recorded; None while it is played."""
         returns, result = evaluation.returns(), self._result
         if returns is None or not returns.size:
@@ -314,7 +314,7 @@ class Run:
         is_whole = returns.size == self._options.evaluation_episodes
         if is_whole:
             self._best.evaluated(Score.of(returns), evaluation.weights, evaluation.env_steps)
-        if is_newest and (is_whole or result.evaluation_return is None):
+        if is_whole or result.evaluation_return is None:
             result.evaluation_return = float(returns.mean())
             result.evaluation_episodes = returns.size
             result.evaluation_env_steps = evaluation.env_steps
@@ -328,9 +328,6 @@ class Run:
             return
         if self._is_deterministic or self._plan.problem.environment.is_external:
             return
-        now = training_score(self._telemetry)
-        if now is not None and self._best.has_dropped(now):
-            return  # the best weights are evaluated, too
         # As an actor would play them; the longest episode takes about twice the mean.
         rate = self._telemetry.rate("env_steps") / self._plan.problem.num_actors
         takes = 2.0 * episodes * self._telemetry.mean_length_100 / max(rate, 1e-9)
@@ -410,15 +407,9 @@ class Run:
         self._stop_nodes()  # frees the cores for the evaluation
         is_exact = self._is_deterministic and self._result.stopped_by != "seconds"
         limit = math.inf if is_exact else self._within_limit(_CLOSING_EVALUATION_SECONDS, 3.0)
-        best, now = self._best.best, training_score(self._telemetry)
         try:
             last = self._evaluation
             if last is None or (last.done() and self._target is not None):
-                # Where the end is much worse than the best training episodes, both are evaluated.
-                if best is not None and now is not None and self._best.has_dropped(now):
-                    before = self._begin_evaluation(best.weights, best.env_steps, None)
-                    self._wait_for(before, limit)
-                    self._taken(before, is_newest=False)
                 last = self._begin_evaluation(weights, env_steps, None)
             self._wait_for(last, limit)
             returns = self._taken(last)

@@ -24,7 +24,6 @@ import psutil
 from veldt.errors import ConfigurationError
 
 _SECOND_INTERRUPT_SECONDS = 2.0  # Ctrl-C after so long ends the process without saving
-_PLANNING_SECONDS = 25.0  # that a terminated run may take to begin; schedulers allow 30
 START_SECONDS = 4.0
 """After --max-seconds a run that has not begun ends."""
 
@@ -41,16 +40,11 @@ class OutOfTime(BaseException):
 
 
 def defer_termination() -> None:
-    """Keep a SIGTERM that comes before the run begins, so that it still saves a result.
-
-    A run that cannot begin within `_PLANNING_SECONDS` is ended by an alarm."""
+    """Keep a SIGTERM that comes before the run begins, so that it still saves a result."""
 
     def record(*_: object) -> None:
         global _terminated_early
-        if not _terminated_early:
-            _terminated_early = True
-            signal.signal(signal.SIGALRM, _raise_terminated)
-            signal.setitimer(signal.ITIMER_REAL, _PLANNING_SECONDS)
+        _terminated_early = True
 
     signal.signal(signal.SIGTERM, record)
 
@@ -86,10 +80,6 @@ def is_ending() -> bool:
     return _terminated_early
 
 
-def _raise_terminated(*_: object) -> None:
-    raise Terminated
-
-
 def _expire(*_: object) -> None:
     raise OutOfTime
 
@@ -113,7 +103,6 @@ class Signals:
             return self
         if _terminated_early:
             _terminated_early = False
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
             self._received = Terminated()
         return self
 
@@ -152,7 +141,7 @@ class Signals:
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
     """Raise OutOfTime after `seconds`, even while Python code of an environment sleeps."""
-    if seconds is None or _terminated_early:
+    if seconds is None:
         yield
         return
     try:
@@ -164,9 +153,8 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     try:
         yield
     finally:
-        if not _terminated_early:  # else the alarm is the one of `defer_termination`
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def process_start() -> float:
