@@ -220,7 +220,7 @@ def lagging(source: ParameterSource, updates: int) -> ParameterSource | None:
     return cast(ParameterSource, replace(source, channel=channel, extra_lag_updates=updates))
 
 
-@dataclass
+@dataclass(eq=False)
 class Node:
     """A role and its name. `index` counts nodes of the same kind."""
 
@@ -358,6 +358,18 @@ class Topology:
             group = group_of.get(id(node)) or Group([node])
             groups[id(group)] = group
         return list(groups.values())
+
+    def only_feeds(self, nodes: list[Node]) -> bool:
+        """Whether `nodes` send to others or read their weights, but none depends on them: no other
+        node sends to them, asks them or reads their weights."""
+        served, used = set[str](), set[str]()
+        for node in nodes:
+            for _, end in node.ends():
+                serving = ("sink",) if isinstance(end.channel, BoardSpec) else READING_SIDES
+                (served if end.side in serving else used).add(end.channel.name)
+        rest = (node for node in self.nodes if node not in nodes)
+        others = {end.channel.name for node in rest for _, end in node.ends()}
+        return served.isdisjoint(others) and not used.isdisjoint(others)
 
     def describe(self, format: str = "text") -> str:
         """Draw the wiring as text or Mermaid.

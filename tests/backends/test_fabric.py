@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process is sent any number of descriptors."""
+"""What a process is sent, and what a checkpoint can do without."""
 
 from __future__ import annotations
 
 import tiny_roles as roles
 from driving import MakeBackend, advance_until, bare_topology, counter
+
+from veldt.backends.process.backend import _dispensable_nodes
+from veldt.options import RunOptions
+from veldt.run.plan import make_plan
 
 
 def test_more_descriptors_than_a_fork_server_takes_still_reach_their_process(
@@ -19,3 +23,9 @@ def test_more_descriptors_than_a_fork_server_takes_still_reach_their_process(
     backend = make_backend("process", topology)
     backend.start()
     advance_until(backend, lambda: counter(backend, 1, "received") > 200, "records")
+
+
+def test_a_checkpoint_can_do_without_what_nothing_depends_on() -> None:
+    for name, kind in (("ga3c", "agent"), ("gorila", "actor"), ("sample_factory", "actor")):
+        topology = make_plan(name, RunOptions("CartPole-v1", num_actors=2), {}).topology
+        assert _dispensable_nodes(topology) == {node.name for node in topology.of(kind)}

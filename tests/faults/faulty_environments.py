@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import subprocess
 import tempfile
 import time
@@ -114,6 +116,21 @@ class LateSlowReset(Faulty):
         if self._episode >= 0:
             time.sleep(30.0)
         return super().reset(**settings)
+
+
+class Hoarding(Faulty):
+    """The first in its third episode takes every descriptor that its process may have."""
+
+    _kept: tuple[int, ...] = ()
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if self._episode == 2 and self._count == 0:
+            with contextlib.suppress(OSError):
+                os.mkdir("hoards")
+                resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+                while True:
+                    self._kept += (os.open("/dev/null", os.O_RDONLY),)
+        return super().step(action)
 
 
 class WithProgram(Faulty):

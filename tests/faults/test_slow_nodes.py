@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from contextlib import suppress
@@ -53,6 +54,22 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(small_disk):
     assert result["wall_seconds"] < seconds + SLACK_SECONDS
     (small_disk / "filler").unlink()
     done = commands.run(small_disk, "resume", "run", "--quiet", "--max-seconds", "20")
+    assert done.returncode == 0, done.stderr
+
+
+def test_one_actor_that_cannot_write_its_part_costs_no_checkpoint(tmp_path):
+    words = ("train", "impala", "--env", "faulty_environments:Hoarding", "--num-actors", "2")
+    limits = ("--envs-per-actor", "1", "--checkpoint-options", "seconds=1", "--json")
+    with commands.started(tmp_path, *words, *limits, "--run-dir", "run") as process:
+        commands.wait_until(
+            lambda: list(tmp_path.glob("run/checkpoints/checkpoint-*")), "a checkpoint", process
+        )
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=commands.PATIENCE_SECONDS)
+    assert process.returncode == 0, err
+    assert "Too many open files" in out
+    assert commands.saved(tmp_path / "run")[1]
+    done = commands.run(tmp_path, "resume", "run", "--quiet", "--max-seconds", "2")
     assert done.returncode == 0, done.stderr
 
 

@@ -110,7 +110,7 @@ class RunCheckpoints:
                 )
             if not checkpoint.meta["complete"]:
                 raise ConfigurationError(
-                    f"{checkpoint.path} holds weights only, since the run failed before its first"
+                    f"{checkpoint.path} holds weights only, since the run ended without a complete"
                     " checkpoint; train anew, or evaluate it"
                 )
             if topology is not None:

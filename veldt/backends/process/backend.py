@@ -105,7 +105,7 @@ class ProcessBackend(LocalBackend):
                 process.kill()
 
     def _ended(self, process: NodeProcess) -> None:
-        process.kill()  # with what its environments have left; itself, if the fork server died
+        process.kill()  # what its environments have left
         process.read()
         if process.failure is not None:
             raise process.failure
@@ -171,8 +171,8 @@ class ProcessCapture:
     """One checkpoint, collected while the run continues.
 
     Every node writes its part to disk between two steps, and the supervisor joins them. If a
-    dispensable node needs longer than `patience_seconds`, its counters are taken as they are, and
-    its role as in the last checkpoint."""
+    dispensable node fails to, or needs longer than `patience_seconds`, its counters are taken as
+    they are, and its role as in the last checkpoint."""
 
     def __init__(self, backend: ProcessBackend, number: int, patience_seconds: float) -> None:
         assert backend.run_dir is not None
@@ -191,10 +191,15 @@ class ProcessCapture:
             process.read()
             for (number, name), cause in process.unsaved.items():
                 if number == self._number and name in self._missing:
-                    self._fail(f"{name} could not hand over its state: {cause}")
+                    text = f"{name} could not hand over its state: {cause}"
+                    if name not in self._dispensable:
+                        self._fail(text)
+                    self._backend.notes.append(f"{text}; the checkpoint is written without it")
+                    self._missing.remove(name)
+                    self._absent.add(name)
         now = time.monotonic()
         if now > self._patience and self._missing <= self._dispensable:
-            self._absent, self._missing = self._missing, set()
+            self._absent, self._missing = self._absent | self._missing, set()
         if self._missing and now > self._deadline:
             names = ", ".join(sorted(self._missing))
             self._fail(f"{names} did not hand over their state in {_CAPTURE_SECONDS:.0f} s")
@@ -228,9 +233,9 @@ class ProcessCapture:
 
 def _dispensable_nodes(topology: Topology) -> set[str]:
     """Nodes that a checkpoint can do without: actors, and those whose state is in shared memory."""
-    actors = {node.name for node in topology.nodes if node.kind == "actor"}
     groups = (group for group in topology.groups() if group.restartable)
-    return actors | {node.name for group in groups for node in group.nodes}
+    in_shared_memory = {node.name for group in groups for node in group.nodes}
+    return in_shared_memory | {n.name for n in topology.nodes if topology.only_feeds([n])}
 
 
 def _uses_gpu(group: Group) -> bool:

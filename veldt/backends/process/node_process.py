@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node process: the code it runs, and the supervisor's handle on it.
 
-It leads a process group, so that the programs of its environments end with it. If the fork server
-is killed, all node processes count as dead and are replaced.
+It leads a process group, so that the programs of its environments end with it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from veldt.backends.base import (
     run_until_stopped,
 )
 from veldt.backends.checkpoint_parts import captured_node, restore_role
-from veldt.backends.process.forkserver import server_context
+from veldt.backends.process.forkserver import kept_running, server_context
 from veldt.backends.shared_memory.fabric import Fabric, SentFabric
 from veldt.backends.shared_memory.memory import Block, Descriptor
 from veldt.checkpoints.store import CheckpointError, CheckpointStore, read_part
@@ -236,7 +235,8 @@ class NodeProcess:
         self._errors, writer = os.pipe()
         own = replace(launch, lifeline=Descriptor(reader), errors=Descriptor(writer))
         try:
-            self._process = _launched(own, self.group.name)
+            with kept_running():
+                self._process = _launched(own, self.group.name)
         except BaseException:
             # Closing the lifeline also ends a process that was started without an answer.
             os.close(self._lifeline)
@@ -246,32 +246,29 @@ class NodeProcess:
             os.close(reader)
             os.close(writer)
         os.set_blocking(self._errors, False)
+        self.end = self._process.sentinel
+        """A descriptor that is readable once the process has ended."""
+        if hasattr(os, "pidfd_open"):  # does not depend on the fork server
+            with contextlib.suppress(ProcessLookupError):  # has ended already
+                self.end = os.pidfd_open(self.process_id)
 
     @property
     def process_id(self) -> int:
         return self._process.pid or 0
-
-    @property
-    def end(self) -> int:
-        """A descriptor that is readable once the process has ended."""
-        return self._process.sentinel
 
     def is_alive(self) -> bool:
         return not connection.wait([self.end], timeout=0)
 
     def kill(self) -> None:
         """Kill it at once, with its process group: what its environments have started."""
-        with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as stack:
-            death = self.end
-            if hasattr(os, "pidfd_open"):  # `end` is readable too if only the fork server died
-                death = os.pidfd_open(self.process_id)
-                stack.callback(os.close, death)
+        with contextlib.suppress(ProcessLookupError):
             os.kill(self.process_id, signal.SIGKILL)
-            connection.wait([death], timeout=_DEATH_SECONDS)
+            connection.wait([self.end], timeout=_DEATH_SECONDS)
         kill_group(self.process_id)
 
     def cause_of_death(self) -> str:
-        self._process.join(_EXIT_CODE_SECONDS)
+        with kept_running():
+            self._process.join(_EXIT_CODE_SECONDS)
         code = self._process.exitcode or 0
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
@@ -304,7 +301,10 @@ class NodeProcess:
     def close(self) -> None:
         os.close(self._lifeline)
         os.close(self._errors)
-        with contextlib.suppress(ValueError):  # it is stuck in the kernel and still exists
+        if self.end != self._process.sentinel:
+            os.close(self.end)
+        with kept_running(), contextlib.suppress(ValueError):  # it is stuck in the kernel
+            self._process.join(_EXIT_CODE_SECONDS)
             self._process.close()
 
 

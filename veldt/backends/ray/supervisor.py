@@ -122,7 +122,7 @@ class Placement:
                 [self.needs(group)], strategy="STRICT_PACK", _soft_target_node_id=here
             )
             for group in groups
-            if wiring.has_dependents(group.name)
+            if group.name not in wiring.dispensable
         }
 
     def needs(self, group: Group) -> dict[str, float]:
@@ -300,8 +300,7 @@ class Supervisor:
 
     def absent(self) -> set[str]:
         """Groups that are being replaced and that no other group depends on."""
-        missing = self._wiring.groups.keys() - self.hosts.keys()
-        return {name for name in missing if not self._wiring.has_dependents(name)}
+        return self._wiring.dispensable - self.hosts.keys()
 
     def close(self) -> None:
         """End all processes: senders first, so that no call is left without an answer."""

@@ -29,6 +29,8 @@ class Wiring:
 
     def __init__(self, topology: Topology) -> None:
         self.groups = {group.name: group for group in topology.groups()}
+        self.dispensable = {g.name for g in self.groups.values() if topology.only_feeds(g.nodes)}
+        """Groups that no other one depends on."""
         channels = (channel.spec.name for channel in topology.channels())
         self.ends = {name: _ends(name, self.groups.values()) for name in channels}
         refused = [s.spec.name for s in topology.shared] + [r.spec.name for r in topology.requests]
@@ -84,12 +86,6 @@ class Wiring:
             if group in self.ends[name].writers
             if (server := next(iter(self.ends[name].readers))) != group
         }
-
-    def has_dependents(self, group: str) -> bool:
-        """Whether other groups send to `group`, call it, or read the weights it publishes."""
-        served = [name for name in self._boards if self.writer(name) == group]
-        served += [n for n in (*self._queues, *self._streams) if group in self.ends[n].readers]
-        return any(self.ends[name].groups != [group] for name in served)
 
     def shares(self, queue: str) -> dict[str, int]:
         """Group -> its number of the queue's slots, at least one per producing node."""

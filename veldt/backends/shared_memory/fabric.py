@@ -308,7 +308,7 @@ def descriptors_of(topology: Topology) -> int:
     """About how many file descriptors a supervisor opens for channels, telemetry and processes."""
     per_channel = 5 * len(topology.queues) + len(topology.boards) + len(topology.shared)
     per_request = sum(2 * requests.spec.num_clients + 3 for requests in topology.requests)
-    return 48 + per_channel + per_request + 2 * len(topology.nodes) + 5 * len(topology.groups())
+    return 48 + per_channel + per_request + 2 * len(topology.nodes) + 6 * len(topology.groups())
 
 
 def _only(names: set[str], entries: Mapping[str, T]) -> dict[str, T]:
