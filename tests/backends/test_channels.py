@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -13,8 +15,11 @@ from veldt.backends.shared_memory.channels import (
     QueueSink,
     QueueSource,
     TornSlotError,
+    contents,
 )
+from veldt.backends.shared_memory.fabric import Fabric
 from veldt.backends.shared_memory.memory import Block, IndexDeque
+from veldt.backends.supervision import Recovery
 from veldt.topology import BoardSpec, QueueSpec
 from veldt.types import PROVENANCE_SEQUENCE, Field, Layout, Parameters
 
@@ -79,6 +84,23 @@ def test_reclaiming_frees_what_a_holder_had_and_nothing_else() -> None:
     assert batch["row"][0, 0] == 1.0  # what it had committed still arrives
     memory.reclaim(3)  # its consumer
     assert len(memory.free) == 4
+
+
+def test_a_slot_is_lost_only_when_every_live_node_has_ended_a_step_since() -> None:
+    memory = queue_memory(num_slots=2)
+    recovery = Recovery(Fabric(queues={"records": memory}))
+    recovery.died(holder=1)
+    index = memory.free.pop()  # by a process that is stopped, or died, before it notes the slot
+    stopped, later = time.monotonic(), time.monotonic() + 60.0
+    for _ in range(3):
+        recovery.check([stopped, later])
+        assert len(memory.free) == 1
+    recovery.check([later, later])
+    assert contents(memory.free) == [1 - index, index]
+    memory.free.pop()
+    for _ in range(3):  # nothing is looked for until the next death
+        recovery.check([later, later])
+    assert len(memory.free) == 1
 
 
 @pytest.mark.parametrize("field", ["row", "flag", "provenance"])

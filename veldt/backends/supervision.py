@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from veldt.backends.shared_memory.channels import QueueMemory, RequestMemory
@@ -35,26 +36,31 @@ class RestartPolicy:
         return min(_FIRST_DELAY_SECONDS * 2 ** (recent - 1), _LONGEST_DELAY_SECONDS)
 
 
-def silent_seconds(snapshots: list[NodeSnapshot], since: float) -> float:
+def heartbeats(snapshots: Iterable[NodeSnapshot]) -> list[float]:
+    """When each node last ended a step, by the clock of its machine; 0 before the first."""
+    return [snapshot.counters.get("heartbeat_seconds", 0.0) for snapshot in snapshots]
+
+
+def silent_seconds(snapshots: Iterable[NodeSnapshot], since: float) -> float:
     """Seconds since the last heartbeat of the most silent of a group's nodes, or since `since`."""
     now = time.monotonic()
-    beats = [snapshot.counters.get("heartbeat_seconds", 0.0) for snapshot in snapshots]
-    return now - min((max(beat, since) for beat in beats), default=now)
+    return now - min((max(beat, since) for beat in heartbeats(snapshots)), default=now)
 
 
 class Recovery:
     """Takes back the slots of dead processes, and the requests that they were to answer.
 
     A process that dies between taking a number from a pipe and noting it leaves no trace of its
-    own. Live processes are in that state for microseconds, so what is found there counts as lost
-    only if it is still there at the next `look`."""
+    own. A live process may be in that state too, and be stopped there: a slot that is found counts
+    as lost only if it is still there after every live node has ended a step."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._memories: list[RequestMemory | QueueMemory] = [
             *fabric.requests.values(),
             *fabric.queues.values(),
         ]
-        self._suspects = [set[int]() for _ in self._memories]
+        self._suspects: list[dict[int, float]] = [{} for _ in self._memories]
+        """When each was first found."""
         self._is_needed = False
 
     def died(self, holder: int) -> None:
@@ -63,11 +69,22 @@ class Recovery:
         for memory in self._memories:  # requests first: whose they were is known by the slots
             memory.reclaim(holder)
 
-    def look(self) -> None:
-        """Recover what was lost in the moment of a death; called about twice per second."""
+    def check(self, beats: list[float]) -> None:
+        """Recover what was lost in the moment of a death; called about twice per second.
+
+        Args:
+            beats: The last heartbeats of all live nodes.
+        """
         if not self._is_needed:
             return
+        now, oldest = time.monotonic(), min(beats, default=0.0)
         for place, memory in enumerate(self._memories):
-            suspects = memory.suspects()
-            memory.recover(suspects & self._suspects[place])
-            self._suspects[place] = suspects
+            before = self._suspects[place]
+            suspects = {key: before.get(key, now) for key in memory.suspects()}
+            # A request may be queued twice: it is taken once.
+            until = oldest if isinstance(memory, QueueMemory) else now
+            lost = {key for key, since in suspects.items() if since < until}
+            memory.recover(lost)
+            self._suspects[place] = {key: suspects[key] for key in suspects.keys() - lost}
+        settled = all(memory.is_settled() for memory in self._memories)
+        self._is_needed = not settled or any(self._suspects)

@@ -25,7 +25,7 @@ from veldt.backends.checkpoint_parts import CHANNELS, Parts, captured_channels, 
 from veldt.backends.process.node_process import Launch, NodeProcess, exchange_directory, part_path
 from veldt.backends.shared_memory.fabric import Fabric, descriptors_of
 from veldt.backends.shared_memory.memory import Block
-from veldt.backends.supervision import Recovery, RestartPolicy, silent_seconds
+from veldt.backends.supervision import Recovery, RestartPolicy, heartbeats, silent_seconds
 from veldt.checkpoints.store import CheckpointError, read_part
 from veldt.resources import require_descriptors
 from veldt.topology import Group, Topology
@@ -91,7 +91,8 @@ class ProcessBackend(LocalBackend):
                 self._watched_since = now  # the whole run was suspended, or the supervisor busy
             self._last_check = now
             self._kill_silent()
-            self._recovery.look()
+            nodes = [node.name for process in self._processes for node in process.group.nodes]
+            self._recovery.check(heartbeats(self._counters(name).snapshot() for name in nodes))
 
     def _kill_silent(self) -> None:
         """Kill processes that hang and note their stack; they are then replaced like dead ones."""

@@ -36,7 +36,7 @@ from veldt.backends.shared_memory.fabric import (
     build_fabric,
     descriptors_of,
 )
-from veldt.backends.supervision import Recovery
+from veldt.backends.supervision import Recovery, heartbeats
 from veldt.checkpoints.store import CheckpointError, read_part
 from veldt.resources import raise_descriptor_limit, require_descriptors
 from veldt.telemetry.counters import TELEMETRY_BYTES, NodeSnapshot, Spans
@@ -145,7 +145,9 @@ class RayBackend:
         self._supervisor.watch(seconds)
         self._exchange_reports()
         if self._shared is not None:
-            self._shared.recover_if_due()
+            nodes = (node for host in self._hosts.values() for node in host.group.nodes)
+            blocks = (NodeSnapshot.from_bytes(self._telemetry[node.name]) for node in nodes)
+            self._shared.recover_if_due(heartbeats(blocks))
 
     def _exchange_reports(self) -> None:
         hosts = list(self._hosts.values())
@@ -313,11 +315,11 @@ class SharedChannels(OverFabric):
         """Free what a dead process held, before its successor runs."""
         self._recovery.died(self._holders[group.name])
 
-    def recover_if_due(self) -> None:
+    def recover_if_due(self, beats: list[float]) -> None:
         """Free slots that a process held when it died between two atomic operations."""
         if time.monotonic() >= self._next_recovery:
             self._next_recovery = time.monotonic() + _RECOVERY_SECONDS
-            self._recovery.look()
+            self._recovery.check(beats)
 
     def close(self) -> None:
         self._fabric.close()

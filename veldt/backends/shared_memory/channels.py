@@ -67,13 +67,16 @@ class QueueMemory:
     def suspects(self) -> set[int]:
         """Slots in no FIFO and without a holder: their process may have died in between.
 
-        A live process is in that state too, for microseconds between taking a number from a pipe
-        and noting it. Only a slot that stays suspect is lost."""
+        A live process is in that state too, between taking a number from a pipe and noting it."""
         present = contents(self.free)
         missing = set(np.flatnonzero(self.holders == self.FREE).tolist()).difference(present)
         if not len(self.full):
             missing |= set(np.flatnonzero(self.holders == self.QUEUED).tolist())
         return missing
+
+    def is_settled(self) -> bool:
+        """Whether `suspects` finds all that is lost: a queued slot could be missed among others."""
+        return int(np.sum(self.holders == self.QUEUED)) <= len(self.full)
 
     def recover(self, lost: Iterable[int]) -> None:
         """Free slots that no process will release."""
@@ -365,6 +368,10 @@ class RequestMemory:
             for slot, (row, taker) in enumerate(zip(self._asked, self._takers, strict=True))
             if row and not taker
         } - present
+
+    def is_settled(self) -> bool:
+        """Whether `suspects` finds all that is lost."""
+        return True
 
     def recover(self, lost: Iterable[int]) -> None:
         """Queue requests again; servers skip those that were taken or answered meanwhile."""
