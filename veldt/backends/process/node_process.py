@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from multiprocessing import connection
+from multiprocessing import active_children, connection
 from multiprocessing.context import ForkServerProcess
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -112,11 +113,15 @@ def run_group(launch: Launch) -> None:
         fabric = sent.open() if isinstance(sent, SentFabric) else sent
         nodes = [_construct(launch, fabric, node) for node in launch.nodes]
         _run(launch, fabric, nodes)
+        has_children = bool(active_children())
         close_all(nodes)
     except NodeFailure as failure:
         cause, trace = failure.cause[:_LONGEST_CAUSE], failure.trace[-_LONGEST_TRACE:]
         _send(launch.errors.fd, {"node": failure.node, "cause": cause, "trace": trace})
         os._exit(1)
+    if has_children:  # locks shared with them, as in an AsyncVectorEnv, go with the last reference
+        nodes.clear()
+        gc.collect()
     # No process depends on an orderly exit of the interpreter, and torch's takes a while.
     os._exit(0)
 

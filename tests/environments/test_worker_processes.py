@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Environments that step in processes of their own end with the run and leave nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_ENVIRONMENT = """
+import gymnasium
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+
+def make(num_envs):
+    copies = [lambda: gymnasium.make("CartPole-v1")] * num_envs
+    return AsyncVectorEnv(copies, autoreset_mode=AutoresetMode.NEXT_STEP)
+"""
+
+
+@pytest.mark.slow
+def test_an_async_vector_env_leaks_no_semaphore(tmp_path):
+    (tmp_path / "workers.py").write_text(_ENVIRONMENT)
+    command = (
+        "-m veldt train ppo --env workers:make --num-actors 1 --envs-per-actor 2 --quiet"
+        " --total-env-steps 2000 --evaluation-episodes 0 --run-dir run"
+    )
+    ended = subprocess.run(
+        [sys.executable, *command.split()], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert ended.returncode == 0
+    assert not any(word in ended.stderr for word in ("leaked", "Error")), ended.stderr
