@@ -18,7 +18,7 @@ def seeds(axes: Axes, groups: Mapping[str, Sequence[float]], label: str) -> None
         label: what the values are.
     """
     for place, values in enumerate(groups.values()):
-        axes.plot([place] * len(values), values, "o", color=f"C{place}", alpha=0.6)
+        axes.plot([place] * len(values), values, "o", color=f"C{place}", alpha=0.6, clip_on=False)
         axes.hlines(np.mean(values), place - 0.3, place + 0.3, color=f"C{place}", linewidth=3)
     axes.set_xticks(range(len(groups)), groups)
     axes.set_xlim(-0.5, len(groups) - 0.5)
