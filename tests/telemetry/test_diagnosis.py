@@ -98,6 +98,8 @@ def test_advice_names_only_what_the_run_has(architecture: str, backend: str) -> 
         assert found
         assert set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", found.partition(": ")[2])) <= known
         assert backend == "serial" or "--backend" not in found
+        if limit == "actor" and backend == "process":
+            assert "raise num_actors" in found
 
 
 def test_more_threads_are_offered_where_there_would_be_more() -> None:

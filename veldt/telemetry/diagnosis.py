@@ -66,10 +66,10 @@ def bottleneck(
     run: RunTelemetry, topology: Topology, options: RunOptions, config: Any, in_one_thread: bool
 ) -> str:
     """One line: what limited the run and what to change; empty when nothing was timed."""
-    known = {**flat_keys(options), **flat_keys(config)}
     threads = list(_threads(topology.groups()))
-    if len(threads) == 1:
-        known["num_actors"] = None  # more of them would share the thread
+    # Sizes that the user left open are options, too; more actors would share an only thread.
+    sizes = {"envs_per_actor": True, "num_actors": True if len(threads) > 1 else None}
+    known = {**flat_keys(options), **flat_keys(config), **sizes}
     everything = [name for names in threads for name in names]
     loads = thread_loads(run, [everything] if in_one_thread else threads)
     if in_one_thread and len(threads) > 1 and loads:

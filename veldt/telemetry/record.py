@@ -63,10 +63,10 @@ class RunRecord:
         """Write the current metrics and status; at the end, means over the steady state."""
         metrics = run.metrics()
         line = {"time": time.time(), "env_steps": run.env_steps, **metrics}
+        self._guard(STATUS_FILE, self._write_status, run, restarted, ended)
         self._guard(METRICS_FILE, self._append, METRICS_FILE, line)
         if self._has_tensorboard:
             self._guard("TensorBoard events", self._write_scalars, run.env_steps, metrics)
-        self._guard(STATUS_FILE, self._write_status, run, restarted, ended)
 
     def note(self, sort: EventSort, text: str) -> None:
         """Show an event to the user and keep it."""
