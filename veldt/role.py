@@ -59,7 +59,7 @@ class Role(Part):
         """Release resources held outside Python."""
 
     @property
-    def patience_seconds(self) -> float:
+    def max_sleep_seconds(self) -> float:
         """Seconds this role may sleep when no channel wakes it."""
         return float("inf")
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared memory and doorbells within a process."""
+"""Shared memory and wakers within a process."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-from veldt.backends.shared_memory.memory import Block, Doorbell
+from veldt.backends.shared_memory.memory import Block, Waker
 
 
 def test_memory_outlives_its_descriptor_but_not_its_last_view() -> None:
@@ -25,16 +25,16 @@ def open_memory() -> str:
         return maps.read()
 
 
-def test_a_doorbell_rung_before_or_during_a_wait_ends_it() -> None:
-    bell = Doorbell()
-    bell.ring()
-    bell.ring()
+def test_a_waker_used_before_or_during_a_wait_ends_it() -> None:
+    waker = Waker()
+    waker.wake()
+    waker.wake()
     started = time.monotonic()
-    bell.wait(60.0)
-    bell.wait(0.01)  # both were answered by one wait; this one times out
-    ringer = threading.Timer(0.05, bell.ring)
-    ringer.start()
-    bell.wait(60.0)
-    ringer.join()
+    waker.wait(60.0)
+    waker.wait(0.01)  # both were answered by one wait; this one times out
+    timer = threading.Timer(0.05, waker.wake)
+    timer.start()
+    waker.wait(60.0)
+    timer.join()
     assert time.monotonic() - started < 30.0
-    bell.close()
+    waker.close()

@@ -25,7 +25,7 @@ class FakeBackend:
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
 
-    def capture(self, patience_seconds: float) -> SimpleNamespace:
+    def capture(self, wait_seconds: float) -> SimpleNamespace:
         self.calls["capture"] += 1
         parts = {"actor-0": {"steps": np.array(1)}, "channels": {}}
         return SimpleNamespace(ready=lambda: True, parts=lambda: parts)

@@ -14,9 +14,14 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from veldt.backends.checkpoint_parts import CHANNELS, restore_counters, with_saved_channels
+from veldt.backends.checkpoint_parts import (
+    CHANNELS,
+    restore_counters,
+    restore_role,
+    with_saved_channels,
+)
 from veldt.backends.shared_memory.fabric import Fabric, OverFabric, build_fabric
-from veldt.backends.shared_memory.memory import Block, Doorbell
+from veldt.backends.shared_memory.memory import Block, Waker
 from veldt.checkpoints.store import read_part
 from veldt.context import NodeContext
 from veldt.errors import text_of
@@ -123,17 +128,17 @@ class Backend(Protocol):
     def process_ids(self) -> dict[str, int]:
         """Group name -> process id, where groups are processes."""
 
-    def capture(self, patience_seconds: float) -> Capture:
+    def capture(self, wait_seconds: float) -> Capture:
         """Ask for the state of all nodes and channels.
 
-        Nodes that a checkpoint can do without have at most `patience_seconds` to answer."""
+        Nodes that a checkpoint can do without have at most `wait_seconds` to answer."""
 
     def restore(self, checkpoint: Path, generation: int) -> None:
         """Begin from a checkpoint. `generation` counts the checkpoints of the run.
 
         It enters the random streams, so that they do not repeat those before the checkpoint."""
 
-    def stop(self, patience_seconds: float = 5.0) -> None:
+    def stop(self, wait_seconds: float = 5.0) -> None:
         """Stop all nodes and free everything. May be called at any time, more than once. Nodes that
         take longer to end are killed."""
 
@@ -183,9 +188,9 @@ class LocalBackend(OverFabric):
         return {name: self._counters(name).take_spans() for name in self._telemetry}
 
 
-def captured(backend: Backend, patience_seconds: float = 60.0) -> dict[str, dict[str, np.ndarray]]:
+def captured(backend: Backend, wait_seconds: float = 60.0) -> dict[str, dict[str, np.ndarray]]:
     """The state of all nodes and channels; advances the backend until it is complete."""
-    capture = backend.capture(patience_seconds)
+    capture = backend.capture(wait_seconds)
     while not capture.ready():
         backend.advance(_CAPTURE_TICK_SECONDS)
     return capture.parts()
@@ -216,9 +221,13 @@ class RunningNode:
 
 
 def construct(
-    node: Node, context: NodeContext, open_end: Callable[[Node, End], Any]
+    node: Node,
+    context: NodeContext,
+    open_end: Callable[[Node, End], Any],
+    saved: dict[str, np.ndarray] | None = None,
 ) -> RunningNode:
-    """Bind and open the node's role. Raises NodeFailure for any exception of it."""
+    """Bind and open the node's role, which loads the state that was `saved`. Raises NodeFailure for
+    any exception of it."""
 
     def opened(end: EndLike) -> object:
         assert isinstance(end, End)
@@ -227,6 +236,7 @@ def construct(
     try:
         role = bound(node.role, opened)
         role.open(context)
+        restore_role(role, saved or {})
     except Exception as error:
         raise _failure(node.name, error) from error
     return RunningNode(node, role, context.telemetry)
@@ -272,64 +282,61 @@ BetweenSteps = Callable[[list[RunningNode]], None]
 """Called between two steps, when the state of every role can be saved."""
 
 
-def run_until_stopped(
+def run_group(
+    group: Group,
     nodes: list[RunningNode],
-    doorbell: Doorbell,
-    stopped: Callable[[], bool],
-    between_steps: BetweenSteps,
-    paused: Callable[[], bool] = lambda: False,
-) -> None:
-    """Step `nodes` in turn; sleep until notified when none has work or all must pause."""
-    while not stopped():
-        between_steps(nodes)
-        worked = False
-        for node in nodes:
-            worked |= not paused() and node.step()
-        if not worked:
-            started = time.perf_counter()
-            idle = (node.role.patience_seconds for node in nodes)
-            doorbell.wait(min(_LONGEST_SLEEP_SECONDS, *idle))
-            slept = time.perf_counter() - started
-            for node in nodes:
-                node.waiting.add(slept)
-        for node in nodes:
-            node.heartbeat.set(time.monotonic())
-
-
-def run_in_threads(
-    nodes: list[RunningNode],
-    doorbells: dict[str, Doorbell],
+    wakers: dict[str, Waker],
     stopped: Callable[[], bool],
     make_between_steps: Callable[[], BetweenSteps],
     paused: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Step each node in a thread of its own. When one fails, the others stop."""
+    """Step the nodes of `group` alternately, or with `threads` each in a thread of its own.
+
+    When one fails, the others stop."""
     failures: list[NodeFailure] = []
 
-    def ended() -> bool:
-        return stopped() or bool(failures)
-
-    def run_one(node: RunningNode) -> None:
+    def run(part: list[RunningNode]) -> None:
+        between_steps, waker = make_between_steps(), wakers[part[0].name]
         try:
-            own = make_between_steps()
-            run_until_stopped([node], doorbells[node.name], ended, own, paused)
+            while not (stopped() or failures):
+                between_steps(part)
+                _step(part, waker, paused)
         except NodeFailure as failure:
             failures.append(failure)
 
-    threads = [threading.Thread(target=run_one, args=(node,), name=node.name) for node in nodes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    if group.threads:
+        parts = [threading.Thread(target=run, args=([node],), name=node.name) for node in nodes]
+        for thread in parts:
+            thread.start()
+        for thread in parts:
+            thread.join()
+    else:
+        run(nodes)
     if failures:
         raise failures[0]
 
 
-def doorbells_of(group: Group) -> dict[str, Doorbell]:
-    """One doorbell per thread, by node name: nodes that take turns share theirs."""
+def _step(nodes: list[RunningNode], waker: Waker, paused: Callable[[], bool]) -> None:
+    """Step each node once; sleep until notified when none has work or all must pause."""
+    worked = False
+    for node in nodes:
+        worked |= not paused() and node.step()
+    if not worked:
+        started = time.perf_counter()
+        idle = (node.role.max_sleep_seconds for node in nodes)
+        waker.wait(min(_LONGEST_SLEEP_SECONDS, *idle))
+        slept = time.perf_counter() - started
+        for node in nodes:
+            node.waiting.add(slept)
+    for node in nodes:
+        node.heartbeat.set(time.monotonic())
+
+
+def wakers_of(group: Group) -> dict[str, Waker]:
+    """One waker per thread, by node name: nodes that take turns share theirs."""
     if group.threads:
-        return {node.name: Doorbell() for node in group.nodes}
-    return dict.fromkeys((node.name for node in group.nodes), Doorbell())
+        return {node.name: Waker() for node in group.nodes}
+    return dict.fromkeys((node.name for node in group.nodes), Waker())
 
 
 def is_restartable(group: Group) -> bool:

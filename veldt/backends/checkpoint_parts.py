@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from veldt.backends.shared_memory.fabric import Fabric
+from veldt.role import Role
 from veldt.topology import Topology
 from veldt.types import Parameters
 
@@ -39,11 +40,11 @@ def part_of_absent(counters: bytes, last: dict[str, np.ndarray]) -> dict[str, np
     return {**last, _COUNTERS: np.frombuffer(counters, np.uint8)}
 
 
-def restore_role(node: RunningNode, part: dict[str, np.ndarray]) -> None:
+def restore_role(role: Role, part: dict[str, np.ndarray]) -> None:
     """Load a role's state, if it saved any."""
     state = {name.removeprefix(_ROLE): array for name, array in part.items() if name != _COUNTERS}
     if state:
-        node.role.load_state(state)
+        role.load_state(state)
 
 
 def restore_counters(memory: memoryview, part: dict[str, np.ndarray]) -> None:

@@ -28,7 +28,6 @@ from veldt.backends.checkpoint_parts import (
     Parts,
     captured_channels,
     captured_node,
-    restore_role,
 )
 from veldt.checkpoints.store import read_part
 from veldt.context import NodeContext
@@ -84,12 +83,11 @@ class SerialBackend(LocalBackend):
                 self.run_dir,
                 clock=lambda: self._rounds * _SECONDS_PER_ROUND,
             )
-            running = construct(node, context, partial(self._fabric.open, holder=1))
-            self._nodes.append(running)
-            if self._checkpoint is not None:
-                restore_role(running, read_part(self._checkpoint, node.name))
+            saved = read_part(self._checkpoint, node.name) if self._checkpoint else None
+            open_end = partial(self._fabric.open, holder=1)
+            self._nodes.append(construct(node, context, open_end, saved))
 
-    def capture(self, patience_seconds: float) -> SerialCapture:
+    def capture(self, wait_seconds: float) -> SerialCapture:
         parts = {node.name: captured_node(node) for node in self._nodes}
         return SerialCapture({**parts, CHANNELS: captured_channels(self._fabric)})
 
@@ -154,7 +152,7 @@ class SerialBackend(LocalBackend):
     def process_ids(self) -> dict[str, int]:
         return {}
 
-    def stop(self, patience_seconds: float = 5.0) -> None:
+    def stop(self, wait_seconds: float = 5.0) -> None:
         close_all(self._nodes)
         self._nodes = []
         if self._threads_before is not None:

@@ -256,7 +256,7 @@ class BatchedInference(Role, Generic[Request]):
         return self.policy.device
 
     @property
-    def patience_seconds(self) -> float:
+    def max_sleep_seconds(self) -> float:
         return self.rule.patience_seconds if self._requests else float("inf")
 
     @property

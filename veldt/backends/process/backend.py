@@ -18,8 +18,8 @@ from veldt.backends.base import (
     BackendOptions,
     LocalBackend,
     NodeFailure,
-    doorbells_of,
     is_restartable,
+    wakers_of,
 )
 from veldt.backends.checkpoint_parts import CHANNELS, Parts, captured_channels, part_of_absent
 from veldt.backends.process.node_process import Launch, NodeProcess, exchange_directory, part_path
@@ -54,7 +54,7 @@ class ProcessBackend(LocalBackend):
     def _build_fabric(self) -> Fabric:
         fabric = super()._build_fabric()
         for group in self._groups:
-            fabric.doorbells.update(doorbells_of(group))
+            fabric.wakers.update(wakers_of(group))
         self._recovery = Recovery(fabric)
         return fabric
 
@@ -66,8 +66,7 @@ class ProcessBackend(LocalBackend):
 
     def _launch(self, group: Group, holder: int, incarnation: int) -> NodeProcess:
         launch = Launch(
-            nodes=group.nodes,
-            threads=group.threads,
+            group=group,
             fabric=self._fabric.part_for(group.nodes),
             telemetry={node.name: self._telemetry[node.name] for node in group.nodes},
             control=self._control,
@@ -77,7 +76,7 @@ class ProcessBackend(LocalBackend):
             run_dir=self.run_dir,
             checkpoint=self._checkpoint,
         )
-        return NodeProcess(group, launch)
+        return NodeProcess(launch)
 
     def advance(self, seconds: float) -> None:
         connection.wait([process.end for process in self._processes], timeout=seconds)
@@ -140,20 +139,20 @@ class ProcessBackend(LocalBackend):
         if not self._processes:
             self._begin_from(checkpoint, generation)
 
-    def capture(self, patience_seconds: float) -> ProcessCapture:
+    def capture(self, wait_seconds: float) -> ProcessCapture:
         numbers = self._control.memory[8:16].cast("q")
         numbers[0] += 1
         self._wake_all()
-        return ProcessCapture(self, numbers[0], patience_seconds)
+        return ProcessCapture(self, numbers[0], wait_seconds)
 
     def _wake_all(self) -> None:
-        for doorbell in self._fabric.doorbells.values():
-            doorbell.ring()
+        for waker in self._fabric.wakers.values():
+            waker.wake()
 
-    def stop(self, patience_seconds: float = 5.0) -> None:
+    def stop(self, wait_seconds: float = 5.0) -> None:
         self._control.memory[0] = 1
         self._wake_all()
-        deadline = time.monotonic() + patience_seconds
+        deadline = time.monotonic() + wait_seconds
         while left := [process.end for process in self._processes if process.is_alive()]:
             if not connection.wait(left, timeout=max(0.0, deadline - time.monotonic())):
                 break
@@ -172,10 +171,10 @@ class ProcessCapture:
     """One checkpoint, collected while the run continues.
 
     Every node writes its part to disk between two steps, and the supervisor joins them. If a
-    dispensable node fails to, or needs longer than `patience_seconds`, its counters are taken as
+    dispensable node fails to, or needs longer than `wait_seconds`, its counters are taken as
     they are, and its role as in the last checkpoint."""
 
-    def __init__(self, backend: ProcessBackend, number: int, patience_seconds: float) -> None:
+    def __init__(self, backend: ProcessBackend, number: int, wait_seconds: float) -> None:
         assert backend.run_dir is not None
         self._backend, self._number = backend, number
         self._directory, self._last = exchange_directory(backend.run_dir), backend._checkpoint
@@ -183,8 +182,8 @@ class ProcessCapture:
         self._missing, self._absent = set(self._nodes), set[str]()
         self._dispensable = _dispensable_nodes(backend._topology)
         now = time.monotonic()
-        self._patience = now + patience_seconds
-        self._deadline = now + max(_CAPTURE_SECONDS, patience_seconds)
+        self._wait_until = now + wait_seconds
+        self._deadline = now + max(_CAPTURE_SECONDS, wait_seconds)
 
     def ready(self) -> bool:
         self._missing = {name for name in self._missing if not self._path(name).exists()}
@@ -199,7 +198,7 @@ class ProcessCapture:
                     self._missing.remove(name)
                     self._absent.add(name)
         now = time.monotonic()
-        if now > self._patience and self._missing <= self._dispensable:
+        if now > self._wait_until and self._missing <= self._dispensable:
             self._absent, self._missing = self._absent | self._missing, set()
         if self._missing and now > self._deadline:
             names = ", ".join(sorted(self._missing))

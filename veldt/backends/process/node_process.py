@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing import active_children, connection
 from multiprocessing.context import ForkServerProcess
 from multiprocessing.reduction import ForkingPickler
@@ -29,10 +30,9 @@ from veldt.backends.base import (
     RunningNode,
     close_all,
     construct,
-    run_in_threads,
-    run_until_stopped,
+    run_group,
 )
-from veldt.backends.checkpoint_parts import captured_node, restore_role
+from veldt.backends.checkpoint_parts import captured_node
 from veldt.backends.process.forkserver import kept_running, server_context
 from veldt.backends.shared_memory.fabric import Fabric, SentFabric
 from veldt.backends.shared_memory.memory import Block, Descriptor
@@ -57,8 +57,7 @@ _REMEDY = "define it at the top level of a module, or use --backend serial"
 class Launch:
     """Everything that a node process is given."""
 
-    nodes: list[Node]
-    threads: bool
+    group: Group
     fabric: Fabric | SentFabric
     telemetry: dict[str, Block]
     control: Block
@@ -97,7 +96,7 @@ def check_can_be_sent(topology: Topology) -> None:
                 )
 
 
-def run_group(launch: Launch) -> None:
+def run_process(launch: Launch) -> None:
     """Entry point of a node process."""
     lead_group()
     ignore_signals()
@@ -107,12 +106,14 @@ def run_group(launch: Launch) -> None:
     faulthandler.register(signal.SIGUSR1, file=launch.errors.fd, all_threads=True)
     torch.set_num_threads(1)
     keep_freed_memory()
-    os.nice(min(node.role.niceness for node in launch.nodes))
+    os.nice(min(node.role.niceness for node in launch.group.nodes))
     try:
         sent = launch.fabric
         fabric = sent.open() if isinstance(sent, SentFabric) else sent
-        nodes = [_construct(launch, fabric, node) for node in launch.nodes]
-        _run(launch, fabric, nodes)
+        nodes = [_construct(launch, fabric, node) for node in launch.group.nodes]
+        control, make_saver = launch.control.memory, partial(SaveOnRequest, launch)
+        stopped, paused = (lambda: control[0] != 0), (lambda: control[1] != 0)
+        run_group(launch.group, nodes, fabric.wakers, stopped, make_saver, paused)
         has_children = bool(active_children())
         close_all(nodes)
     except NodeFailure as failure:
@@ -134,28 +135,10 @@ def _construct(launch: Launch, fabric: Fabric, node: Node) -> RunningNode:
         NodeTelemetry(launch.telemetry[node.name].memory),
         launch.incarnation,
         launch.run_dir,
-        wake=fabric.doorbells[node.name].ring,
+        wake=fabric.wakers[node.name].wake,
     )
-    running = construct(node, context, lambda user, end: fabric.open(user, end, launch.holder))
-    if launch.checkpoint is not None:
-        restore_role(running, read_part(launch.checkpoint, node.name))
-    return running
-
-
-def _run(launch: Launch, fabric: Fabric, nodes: list[RunningNode]) -> None:
-    control, bells = launch.control.memory, fabric.doorbells
-
-    def stopped() -> bool:
-        return control[0] != 0
-
-    def paused() -> bool:
-        return control[1] != 0
-
-    if launch.threads:
-        run_in_threads(nodes, bells, stopped, lambda: SaveOnRequest(launch), paused)
-    else:
-        bell = bells[nodes[0].name]
-        run_until_stopped(nodes, bell, stopped, SaveOnRequest(launch), paused)
+    saved = read_part(launch.checkpoint, node.name) if launch.checkpoint is not None else None
+    return construct(node, context, partial(fabric.open, holder=launch.holder), saved)
 
 
 def exchange_directory(run_dir: Path) -> Path:
@@ -217,9 +200,10 @@ def _send(errors: int, report: Mapping[str, str | int]) -> None:
 class NodeProcess:
     """The supervisor's handle on the process of one group."""
 
-    def __init__(self, group: Group, launch: Launch) -> None:
+    def __init__(self, launch: Launch) -> None:
         """`launch` without its pipes, which are made here."""
-        self.group, self.holder, self.incarnation = group, launch.holder, launch.incarnation
+        self.group = group = launch.group
+        self.holder, self.incarnation = launch.holder, launch.incarnation
         self.failure: NodeFailure | None = None
         """What a role raised; set by `read`."""
         self.unsaved: dict[tuple[int, str], str] = {}
@@ -314,7 +298,7 @@ class NodeProcess:
 
 
 def _launched(launch: Launch, name: str) -> ForkServerProcess:
-    process = server_context().Process(target=run_group, args=(launch,), name=name)
+    process = server_context().Process(target=run_process, args=(launch,), name=name)
     try:
         process.start()
     except ValueError:  # a fork server takes some 250 descriptors

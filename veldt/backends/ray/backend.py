@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from veldt.backends.base import DEFAULTS, BackendOptions, doorbells_of
+from veldt.backends.base import DEFAULTS, BackendOptions, wakers_of
 from veldt.backends.checkpoint_parts import (
     CHANNELS,
     Parts,
@@ -195,7 +195,7 @@ class RayBackend:
                 break
         return self._known[board]
 
-    def capture(self, patience_seconds: float) -> RayCapture:
+    def capture(self, wait_seconds: float) -> RayCapture:
         groups = set(self._wiring.groups)
         return RayCapture(self._supervisor, groups, self._parts_of_absent)
 
@@ -223,12 +223,12 @@ class RayBackend:
         """Group name -> process id on its machine."""
         return {name: host.process_id for name, host in self._hosts.items()}
 
-    def stop(self, patience_seconds: float = 5.0) -> None:
+    def stop(self, wait_seconds: float = 5.0) -> None:
         is_lost = self._watch is not None and self._watch.is_lost
         if self._cluster is not None and not is_lost and ray.is_initialized():
             begun = [host for host in self._hosts.values() if host.running is not None]
             # A signal may have come before the others ran.
-            self._stop_hosts(begun, patience_seconds)
+            self._stop_hosts(begun, wait_seconds)
             self._supervisor.close()
         if self._shared is not None:
             for name in self._known:
@@ -239,12 +239,12 @@ class RayBackend:
             self._cluster.leave(is_lost)
             self._cluster = None
 
-    def _stop_hosts(self, hosts: list[Host], patience_seconds: float) -> None:
+    def _stop_hosts(self, hosts: list[Host], wait_seconds: float) -> None:
         for host in hosts:
             host.handle.stop.remote()
         if hosts:
             running = [host.running for host in hosts]
-            ray.wait(running, num_returns=len(running), timeout=patience_seconds)
+            ray.wait(running, num_returns=len(running), timeout=wait_seconds)
         for host in hosts:
             host.report = host.handle.report.remote()
         self._take(reports(hosts, _REPORT_SECONDS))
@@ -303,7 +303,7 @@ class SharedChannels(OverFabric):
         self._topology = topology
         self._fabric = build_fabric(topology, between_processes=True, verify=verify)
         for group in groups:
-            self._fabric.doorbells.update(doorbells_of(group))
+            self._fabric.wakers.update(wakers_of(group))
         self._holders = {group.name: number for number, group in enumerate(groups, start=1)}
         self._recovery, self._next_recovery = Recovery(self._fabric), 0.0
 

@@ -20,9 +20,9 @@ import numpy as np
 import ray
 
 from veldt.backends.shared_memory.channels import BoardMemory, QueueMemory
-from veldt.backends.shared_memory.fabric import stream_client, stream_server
-from veldt.backends.shared_memory.memory import Block, Doorbell, IndexDeque
-from veldt.topology import QueueSpec, StreamSpec
+from veldt.backends.shared_memory.fabric import SocketLink
+from veldt.backends.shared_memory.memory import Block, IndexDeque, Waker
+from veldt.topology import QueueSpec
 from veldt.wire.security import Security, with_certificate
 
 Handle = Any
@@ -32,7 +32,7 @@ _ADDRESS_SECONDS = 2.0
 
 
 @dataclass
-class _Turn:
+class _Progress:
     """Progress of one producer's records; the next one has number `next`."""
 
     incarnation: int
@@ -53,11 +53,11 @@ class Intake:
 
     def __init__(self, spec: QueueSpec, verify: bool) -> None:
         self._loop = asyncio.get_running_loop()
-        self._turns: dict[str, _Turn] = {}
+        self._progress: dict[str, _Progress] = {}
         self._credits: dict[int, asyncio.Future[None]] = {}
         self._returned = asyncio.Event()
         self._closed = False
-        self.consumers: list[Doorbell] = []
+        self.consumers: list[Waker] = []
         self.memory = QueueMemory(
             spec,
             Block(QueueMemory.nbytes(spec), spec.name),
@@ -70,34 +70,34 @@ class Intake:
         self, producer: str, incarnation: int, number: int, payload: np.ndarray
     ) -> None:
         """Take one record. Returns when its slot was released, which is the producer's credit."""
-        turn = await self._turn(producer, incarnation)
-        if self._closed or turn.incarnation != incarnation:
+        progress = await self._progress_of(producer, incarnation)
+        if self._closed or progress.incarnation != incarnation:
             return  # from a process that has been replaced
 
         def is_current() -> bool:
-            return turn is self._turns[producer] and not self._closed
+            return progress is self._progress[producer] and not self._closed
 
         # Ray may run calls out of order, and repeats one whose answer was lost.
-        async with turn.moved:
-            await turn.moved.wait_for(lambda: turn.next >= number or not is_current())
-            if turn.next == number and is_current():
+        async with progress.moved:
+            await progress.moved.wait_for(lambda: progress.next >= number or not is_current())
+            if progress.next == number and is_current():
                 index = await self._free_slot()
                 if index is None:
                     return
-                turn.credits[number] = self._store(index, payload)
-                turn.next += 1
-                turn.moved.notify_all()
-        if number in turn.credits:
-            await turn.credits[number]
-            turn.credits.pop(number, None)
+                progress.credits[number] = self._store(index, payload)
+                progress.next += 1
+                progress.moved.notify_all()
+        if number in progress.credits:
+            await progress.credits[number]
+            progress.credits.pop(number, None)
 
-    async def _turn(self, producer: str, incarnation: int) -> _Turn:
-        """The producer's turn. A new incarnation begins a new one; calls of the old one return."""
-        turn = self._turns.setdefault(producer, _Turn(incarnation))
-        if turn.incarnation < incarnation:
-            self._turns[producer] = _Turn(incarnation)
-            await turn.wake()
-        return self._turns[producer]
+    async def _progress_of(self, producer: str, incarnation: int) -> _Progress:
+        """Begins anew with each incarnation; waiting calls of the old one return."""
+        progress = self._progress.setdefault(producer, _Progress(incarnation))
+        if progress.incarnation < incarnation:
+            self._progress[producer] = _Progress(incarnation)
+            await progress.wake()
+        return self._progress[producer]
 
     async def _free_slot(self) -> int | None:
         while not self._closed:
@@ -112,8 +112,8 @@ class Intake:
         self.memory.slots[index].raw[:] = payload
         self._credits[index] = credit = self._loop.create_future()
         self.memory.full.push(index)
-        for doorbell in self.consumers:
-            doorbell.ring()
+        for waker in self.consumers:
+            waker.wake()
         return credit
 
     async def close(self) -> None:
@@ -122,8 +122,8 @@ class Intake:
         self._returned.set()
         for credit in list(self._credits.values()):
             self._grant(credit)
-        for turn in self._turns.values():
-            await turn.wake()
+        for progress in self._progress.values():
+            await progress.wake()
 
     def returned(self, index: int) -> None:
         """The consumer has released a slot."""
@@ -158,7 +158,7 @@ class Outbox:
         """Consumer and record numbers. Replaced together, because the producer's thread reads them
         while the event loop changes them."""
         self._lost: list[int] = []
-        self.producers: list[Doorbell] = []
+        self.producers: list[Waker] = []
         block = Block(QueueMemory.nbytes(spec), spec.name)
         free = IndexDeque(range(spec.num_slots))
         self.memory = QueueMemory(spec, block, free, full=self, verify=verify)
@@ -201,8 +201,8 @@ class Outbox:
 
     def _free(self, index: int) -> None:
         self.memory.free.push(index)
-        for doorbell in self.producers:
-            doorbell.ring()
+        for waker in self.producers:
+            waker.wake()
 
     def pop(self) -> int | None:
         return None
@@ -236,9 +236,9 @@ class Broadcast:
 
     def connect(self, readers: dict[str, Handle]) -> None:
         self._readers.update({name: _Reader(handle) for name, handle in readers.items()})
-        self.ring()
+        self.wake()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Called by the writer after each publication."""
         if not self._scheduled:
             self._scheduled = True
@@ -268,37 +268,31 @@ class Broadcast:
 
 
 @dataclass
-class ClusterLink:
+class ClusterLink(SocketLink):
     """A stream between machines: the server listens on its machine's address, with token and TLS.
 
     Each process at an end of the stream has a copy; clients ask the server's process for its
     address."""
 
-    spec: StreamSpec
     security: Security = field(default_factory=lambda: with_certificate(Security()))
-    address: str | None = None
-    """Known to the server's process once the server listens."""
     server_process: Handle = None
     """Known to the clients' processes, and replaced when the server restarts."""
-
-    def client(self, index: int) -> Any:
-        return stream_client(self.spec, index, self._ask, self.security.for_clients())
 
     def server(self) -> Any:
         host = ray.util.get_node_ip_address()
         address = f"[{host}]:0" if ":" in host else f"{host}:0"
-        server = stream_server(self.spec, address, self.security)
+        server = self.listen(address)
         self.address = f"{address.removesuffix('0')}{server.port}"
         return server
 
-    def _ask(self) -> str | None:
+    def find_address(self) -> str | None:
         if self.server_process is None:
             return None
         call = self.server_process.stream_address.remote(self.spec.name)
         try:
-            address: str | None = call.future().result(_ADDRESS_SECONDS)
+            address: str = call.future().result(_ADDRESS_SECONDS)
         except (TimeoutError, ray.exceptions.RayError):
             return None
-        return address
+        return address or None
 
     def close(self) -> None: ...

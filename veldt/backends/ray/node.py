@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +27,18 @@ from veldt.backends.base import (
     RunningNode,
     close_all,
     construct,
-    doorbells_of,
-    run_in_threads,
-    run_until_stopped,
+    run_group,
+    wakers_of,
 )
-from veldt.backends.checkpoint_parts import captured_boards, captured_node, restore_role
+from veldt.backends.checkpoint_parts import captured_boards, captured_node
 from veldt.backends.ray.channels import Broadcast, ClusterLink, Handle, Intake, Outbox
 from veldt.backends.shared_memory.fabric import Fabric, Link, SentFabric, board_memory
-from veldt.backends.shared_memory.memory import Doorbell
+from veldt.backends.shared_memory.memory import Waker
 from veldt.backends.supervision import silent_seconds
 from veldt.context import NodeContext
 from veldt.resources import keep_freed_memory
 from veldt.telemetry.counters import NodeTelemetry, Spans, span_bytes
-from veldt.topology import Board, End, Group, Node, QueueSpec
+from veldt.topology import Board, Group, Node, QueueSpec
 from veldt.types import Parameters
 
 ChannelsOf = Callable[[list[RunningNode]], dict[str, np.ndarray]]
@@ -126,9 +126,9 @@ class NodeHost:
         self._stopping = threading.Event()
         names = {node.name for node in assignment.group.nodes}
         self._captures = Captures(names, self._channels_of)
-        ring = bytes(span_bytes(assignment.timeline_seconds))
+        spans = bytes(span_bytes(assignment.timeline_seconds))
         self._telemetry = {
-            node.name: NodeTelemetry(memoryview(bytearray(assignment.telemetry[node.name] + ring)))
+            node.name: NodeTelemetry(memoryview(bytearray(assignment.telemetry[node.name] + spans)))
             for node in assignment.group.nodes
         }
         self._intakes: dict[str, Intake] = {}
@@ -137,13 +137,13 @@ class NodeHost:
         memory = assignment.memory
         self._holder = 1 if memory is None else memory.holder
         self._fabric = self._make_fabric() if memory is None else memory.fabric.open()
-        self._doorbells = {name: self._fabric.doorbells[name] for name in names}
+        self._wakers = {name: self._fabric.wakers[name] for name in names}
         return os.getpid()
 
     def _make_fabric(self) -> Fabric:
         """Channels in this process's memory, connected to those of other processes."""
         given = self._assignment
-        self._doorbells = doorbells_of(given.group)
+        self._wakers = wakers_of(given.group)
         self._intakes = {s.name: Intake(s, given.verify) for s in given.inbound}
         self._outboxes = {
             spec.name: Outbox(spec, given.verify, given.group.name, given.incarnation)
@@ -152,19 +152,19 @@ class NodeHost:
         fabric = Fabric(
             boards={b.spec.name: board_memory(b, False) for b in given.boards},
             streams=given.streams,
-            doorbells=self._doorbells,
+            wakers=self._wakers,
         )
         fabric.add_ends_of(given.group.nodes)
         for name, intake in self._intakes.items():
             fabric.queues[name] = intake.memory
-            intake.consumers = self._bells(fabric.readers[name])
+            intake.consumers = self._wakers_of(fabric.readers[name])
         for name, outbox in self._outboxes.items():
             fabric.queues[name] = outbox.memory
-            outbox.producers = self._bells(fabric.writers[name])
+            outbox.producers = self._wakers_of(fabric.writers[name])
         return fabric
 
-    def _bells(self, nodes: list[str]) -> list[Doorbell]:
-        return list(dict.fromkeys(self._doorbells[node] for node in nodes))
+    def _wakers_of(self, nodes: list[str]) -> list[Waker]:
+        return list(dict.fromkeys(self._wakers[node] for node in nodes))
 
     async def connect(self, peers: Peers) -> None:
         """Use the handles of processes that this one sends to, or of their successors. With shared
@@ -183,8 +183,8 @@ class NodeHost:
             assert isinstance(link, ClusterLink)
             link.server_process = server
 
-    async def stream_address(self, stream: str) -> str | None:
-        """Where the server of `stream`, which is in this process, listens; None: not yet."""
+    async def stream_address(self, stream: str) -> str:
+        """Where the server of `stream`, which is in this process, listens; empty: not yet."""
         link = self._assignment.streams[stream]
         assert isinstance(link, ClusterLink)
         return link.address
@@ -209,10 +209,7 @@ class NodeHost:
             for node in self._assignment.group.nodes:
                 nodes.append(self._construct(node))
             stopped, saver = self._stopping.is_set, self._captures.saver
-            if self._assignment.group.threads:
-                run_in_threads(nodes, self._doorbells, stopped, saver)
-            else:
-                run_until_stopped(nodes, self._doorbells[nodes[0].name], stopped, saver())
+            run_group(self._assignment.group, nodes, self._wakers, stopped, saver)
         except NodeFailure as failure:
             return failure.node, failure.cause, failure.trace
         finally:
@@ -228,15 +225,10 @@ class NodeHost:
             telemetry,
             given.incarnation,
             given.run_dir,
-            wake=self._doorbells[node.name].ring,
+            wake=self._wakers[node.name].wake,
         )
-        running = construct(node, context, self._open)
-        if node.name in given.parts:
-            restore_role(running, given.parts[node.name])
-        return running
-
-    def _open(self, node: Node, end: End) -> Any:
-        return self._fabric.open(node, end, self._holder)
+        open_end = partial(self._fabric.open, holder=self._holder)
+        return construct(node, context, open_end, given.parts.get(node.name))
 
     async def deliver(
         self, queue: str, producer: str, incarnation: int, number: int, payload: np.ndarray
@@ -248,8 +240,8 @@ class NodeHost:
         memory = self._fabric.boards[board]
         if version > memory.version():
             memory.publish(Parameters(vector, version))
-        for doorbell in self._bells(self._fabric.readers[board]):
-            doorbell.ring()
+        for waker in self._wakers_of(self._fabric.readers[board]):
+            waker.wake()
 
     async def parameters(self, board: str) -> Parameters:
         return self._fabric.boards[board].newest()
@@ -275,7 +267,7 @@ class NodeHost:
     async def capture(self) -> Captured:
         """The state of roles and channels for a checkpoint, each role's between two steps."""
         self._captures.begin()
-        self._ring()
+        self._wake_all()
         return await self._captures.captured
 
     def _channels_of(self, nodes: list[RunningNode]) -> dict[str, np.ndarray]:
@@ -289,11 +281,11 @@ class NodeHost:
         self._stopping.set()
         for intake in self._intakes.values():
             await intake.close()
-        self._ring()
+        self._wake_all()
 
-    def _ring(self) -> None:
-        for doorbell in self._doorbells.values():
-            doorbell.ring()
+    def _wake_all(self) -> None:
+        for waker in self._wakers.values():
+            waker.wake()
 
 
 class Captures:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from veldt.backends.shared_memory.memory import Bell, Block, Doorbell, Indices
+from veldt.backends.shared_memory.memory import Block, Indices, Wakeable, Waker
 from veldt.topology import BoardSpec, QueueSpec
 from veldt.types import PROVENANCE_CHECKSUM, Batch, Parameters, Slot, slots_over
 
@@ -102,7 +102,7 @@ def _padded(count: int, to: int = 64) -> int:
 class QueueSink:
     """The producing end. `holder` is the number of this process, one or more."""
 
-    def __init__(self, memory: QueueMemory, holder: int, consumers: Iterable[Doorbell]) -> None:
+    def __init__(self, memory: QueueMemory, holder: int, consumers: Iterable[Waker]) -> None:
         self._memory, self._holder, self._consumers = memory, holder, tuple(consumers)
 
     def reserve(self) -> Slot | None:
@@ -118,8 +118,8 @@ class QueueSink:
             slot["provenance"][0, PROVENANCE_CHECKSUM] = checksum(slot.raw)
         self._memory.holders[slot.index] = QueueMemory.QUEUED
         self._memory.full.push(slot.index)
-        for doorbell in self._consumers:
-            doorbell.ring()
+        for waker in self._consumers:
+            waker.wake()
 
 
 class TornSlotError(RuntimeError):
@@ -136,7 +136,7 @@ class QueueSource:
         self,
         memory: QueueMemory,
         holder: int,
-        producers: Iterable[Doorbell],
+        producers: Iterable[Waker],
         slots_per_batch: int = 1,
     ) -> None:
         self._memory, self._holder, self._producers = memory, holder, tuple(producers)
@@ -181,8 +181,8 @@ class QueueSource:
     def _give_back(self, slot: Slot) -> None:
         self._memory.holders[slot.index] = QueueMemory.FREE
         self._memory.free.push(slot.index)
-        for doorbell in self._producers:
-            doorbell.ring()
+        for waker in self._producers:
+            waker.wake()
 
 
 def _staging(spec: QueueSpec, slots_per_batch: int) -> dict[str, np.ndarray]:
@@ -290,13 +290,13 @@ class BoardSource:
 class BoardSink:
     """The writing end: publishes new weights and wakes their readers."""
 
-    def __init__(self, memory: BoardMemory, readers: Iterable[Bell]) -> None:
+    def __init__(self, memory: BoardMemory, readers: Iterable[Wakeable]) -> None:
         self._memory, self._readers = memory, tuple(readers)
 
     def publish(self, parameters: Parameters) -> None:
         self._memory.publish(parameters)
-        for doorbell in self._readers:
-            doorbell.ring()
+        for waker in self._readers:
+            waker.wake()
 
 
 class RequestMemory:
@@ -387,7 +387,7 @@ class RequestMemory:
 class RequestClient:
     """An actor's end: asks about a row and learns which rows have been answered."""
 
-    def __init__(self, memory: RequestMemory, client: int, servers: Iterable[Doorbell]) -> None:
+    def __init__(self, memory: RequestMemory, client: int, servers: Iterable[Waker]) -> None:
         self._memory, self._rows = memory, memory.queue.num_rows
         self._pending, self._answered = memory.pending, memory.answered[client]
         self._servers = tuple(servers)
@@ -398,8 +398,8 @@ class RequestClient:
     def send(self, slot: Slot, row: int) -> None:
         self._memory.ask(slot.index, row)
         self._pending.push(slot.index * self._rows + row)
-        for doorbell in self._servers:
-            doorbell.ring()
+        for waker in self._servers:
+            waker.wake()
 
     def answered(self) -> tuple[int, int] | None:
         """(slot index, row) of the next answered request, or None."""
@@ -414,10 +414,10 @@ class RequestClient:
 class RequestServer:
     """A server's end. Any number of servers may take from the same requests.
 
-    `clients` has the doorbells of the clients in other processes."""
+    `clients` has the wakers of the clients in other processes."""
 
     def __init__(
-        self, memory: RequestMemory, clients: Mapping[int, Doorbell], holder: int = 1
+        self, memory: RequestMemory, clients: Mapping[int, Waker], holder: int = 1
     ) -> None:
         self._memory, self._clients, self._holder = memory, clients, holder
         self._rows = memory.queue.num_rows
@@ -435,6 +435,6 @@ class RequestServer:
         if not self._memory.is_taken_by(slot.index, row, self._holder):
             return  # the process that asked has died
         self._memory.answered[client].push(slot.index * self._rows + row)
-        doorbell = self._clients.get(client)
-        if doorbell is not None:
-            doorbell.ring()
+        waker = self._clients.get(client)
+        if waker is not None:
+            waker.wake()

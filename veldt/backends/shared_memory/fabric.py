@@ -25,12 +25,12 @@ from veldt.backends.shared_memory.channels import (
     RequestServer,
 )
 from veldt.backends.shared_memory.memory import (
-    Bell,
     Block,
-    Doorbell,
     IndexDeque,
     IndexPipe,
     Indices,
+    Wakeable,
+    Waker,
 )
 from veldt.process_groups import temporary_folder
 from veldt.topology import (
@@ -87,27 +87,38 @@ class LocalLink:
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class SocketLink:
-    """A stream over a Unix socket in a directory that only this user can read."""
+    """A stream over gRPC, here over a Unix socket in a directory that only this user can read."""
 
     spec: StreamSpec
-    directory: Path
     security: Security = field(default_factory=Security)
     """With a token of its own, which both ends know."""
+    address: str = ""
 
-    @property
-    def address(self) -> str:
-        return f"unix:{self.directory}/socket"
+    def find_address(self) -> str | None:
+        """Where the server listens; None: not known yet."""
+        return self.address or None
 
     def client(self, index: int) -> Any:
-        return stream_client(self.spec, index, self.address, self.security)
+        from veldt.wire.transport import StreamClient  # imports gRPC
+
+        format = StreamFormat(self.spec.request, self.spec.reply)
+        return StreamClient(format, index, self.find_address, self.security.for_clients())
 
     def server(self) -> Any:
-        return stream_server(self.spec, self.address, self.security)
+        return self.listen(self.address)
+
+    def listen(self, address: str) -> Any:
+        """The server, at this address."""
+        from veldt.wire.transport import RpcServer
+
+        format = StreamFormat(self.spec.request, self.spec.reply)
+        servicer = StreamServicer(format, self.spec.num_clients, self.spec.groups_per_client)
+        return RpcServer(servicer, address, self.security)
 
     def close(self) -> None:
-        shutil.rmtree(self.directory, ignore_errors=True)
+        shutil.rmtree(Path(self.address.removeprefix("unix:")).parent, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -144,42 +155,25 @@ def link_for(spec: StreamSpec, crosses: Callable[[StreamSpec], Link] | None) -> 
 
 
 def unix_link(spec: StreamSpec) -> SocketLink:
-    return SocketLink(spec, Path(tempfile.mkdtemp(prefix="s-", dir=temporary_folder())))
-
-
-def stream_client(
-    spec: StreamSpec, index: int, address: str | Callable[[], str | None], security: Security
-) -> Any:
-    """Client number `index`, which connects to the server at `address`."""
-    from veldt.wire.transport import StreamClient  # imports gRPC
-
-    return StreamClient(StreamFormat(spec.request, spec.reply), index, address, security)
-
-
-def stream_server(spec: StreamSpec, address: str, security: Security) -> Any:
-    """The server, which listens at `address`."""
-    from veldt.wire.transport import RpcServer
-
-    format = StreamFormat(spec.request, spec.reply)
-    servicer = StreamServicer(format, spec.num_clients, spec.groups_per_client)
-    return RpcServer(servicer, address, security)
+    directory = tempfile.mkdtemp(prefix="s-", dir=temporary_folder())
+    return SocketLink(spec, address=f"unix:{directory}/socket")
 
 
 @dataclass
 class Fabric:
-    """Memory and doorbells of the channels; each process that uses them receives its part."""
+    """Memory and wakers of the channels; each process that uses them receives its part."""
 
     queues: dict[str, QueueMemory] = field(default_factory=dict)
     boards: dict[str, BoardMemory] = field(default_factory=dict)
     shared: dict[str, Block] = field(default_factory=dict)
     requests: dict[str, RequestMemory] = field(default_factory=dict)
     streams: dict[str, Link] = field(default_factory=dict)
-    doorbells: dict[str, Doorbell] = field(default_factory=dict)
+    wakers: dict[str, Waker] = field(default_factory=dict)
     """By node name. Empty on the serial backend, where no node sleeps."""
     readers: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     writers: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """By channel name: the nodes at either end, which are woken by the other one."""
-    remote_readers: dict[str, Bell] = field(default_factory=dict)
+    remote_readers: dict[str, Wakeable] = field(default_factory=dict)
     """By board name: what sends its versions to processes that do not share this memory."""
 
     def add_ends_of(self, nodes: Iterable[Node]) -> None:
@@ -197,38 +191,38 @@ class Fabric:
         if isinstance(channel, QueueSpec):
             memory = self.queues[channel.name]
             if end.side == "sink":
-                return QueueSink(memory, holder, self._bells(self.readers, channel.name, node))
-            producers = self._bells(self.writers, channel.name, node)
+                return QueueSink(memory, holder, self._wakers(self.readers, channel.name, node))
+            producers = self._wakers(self.writers, channel.name, node)
             return QueueSource(memory, holder, producers, end.slots_per_batch)
         if isinstance(channel, BoardSpec):
             board = self.boards[channel.name]
             if end.side == "sink":
-                bells: list[Bell] = [*self._bells(self.readers, channel.name, node)]
+                wakers: list[Wakeable] = [*self._wakers(self.readers, channel.name, node)]
                 if channel.name in self.remote_readers:
-                    bells.append(self.remote_readers[channel.name])
-                return BoardSink(board, bells)
+                    wakers.append(self.remote_readers[channel.name])
+                return BoardSink(board, wakers)
             return BoardSource(board, end.extra_lag_updates)
         if isinstance(channel, RequestsSpec):
             requests = self.requests[channel.name]
             if end.side == "client":
-                servers = self._bells(self.readers, channel.name, node)
+                servers = self._wakers(self.readers, channel.name, node)
                 return RequestClient(requests, end.client, servers)
             clients = enumerate(self.writers[channel.name])
-            asking = {i: self.doorbells[name] for i, name in clients if name in self.doorbells}
+            asking = {i: self.wakers[name] for i, name in clients if name in self.wakers}
             return RequestServer(requests, asking, holder)
         if isinstance(channel, StreamSpec):
             link = self.streams[channel.name]
             port = link.client(end.client) if end.side == "client" else link.server()
             if not isinstance(link, LocalLink):
-                self.doorbells[node.name].watch(port.fileno())
+                self.wakers[node.name].watch(port.fileno())
             return port
         return self.shared[channel.name].array(channel.dtype, channel.size)
 
-    def _bells(self, side: dict[str, list[str]], channel: str, node: Node) -> Iterable[Doorbell]:
-        # Nodes that take turns in one thread share a doorbell and need not ring it.
-        own = self.doorbells.get(node.name)
-        bells = [self.doorbells[name] for name in side[channel] if name in self.doorbells]
-        return dict.fromkeys(bell for bell in bells if bell is not own)
+    def _wakers(self, side: dict[str, list[str]], channel: str, node: Node) -> Iterable[Waker]:
+        # Nodes that are stepped by one thread share a waker and need not use it.
+        own = self.wakers.get(node.name)
+        wakers = [self.wakers[name] for name in side[channel] if name in self.wakers]
+        return dict.fromkeys(waker for waker in wakers if waker is not own)
 
     def part_for(self, nodes: list[Node]) -> Fabric:
         """What the process that runs `nodes` needs."""
@@ -243,7 +237,7 @@ class Fabric:
                 for name, memory in _only(names, self.requests).items()
             },
             streams=_only(names, self.streams),
-            doorbells=_only(peers | {node.name for node in nodes}, self.doorbells),
+            wakers=_only(peers | {node.name for node in nodes}, self.wakers),
             readers={name: self.readers[name] for name in names},
             writers={name: self.writers[name] for name in names},
         )
@@ -257,9 +251,9 @@ class Fabric:
 
     def close(self) -> None:
         """Close every descriptor; memory is freed with its last view."""
-        for doorbell in set(self.doorbells.values()):
-            doorbell.close()
-        self.doorbells = {}
+        for waker in set(self.wakers.values()):
+            waker.close()
+        self.wakers = {}
         for channels in (self.shared, self.boards, self.queues, self.requests, self.streams):
             for channel in channels.values():
                 channel.close()

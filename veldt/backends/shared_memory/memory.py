@@ -165,13 +165,13 @@ class IndexDeque:
     def close(self) -> None: ...
 
 
-class Bell(Protocol):
+class Wakeable(Protocol):
     """Something to notify of news."""
 
-    def ring(self) -> None: ...
+    def wake(self) -> None: ...
 
 
-class Doorbell:
+class Waker:
     """Wakes one sleeping node. A notification before the sleep is not lost: it ends the sleep."""
 
     def __init__(self, ends: tuple[Descriptor, Descriptor] | None = None) -> None:
@@ -187,9 +187,9 @@ class Doorbell:
         self._poll.register(self._reader.fd, select.POLLIN)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Doorbell, ((self._reader, self._writer),)
+        return Waker, ((self._reader, self._writer),)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         with suppress(BlockingIOError):  # the counter is full: the sleeper wakes in any case
             os.write(self._writer.fd, b"\1\0\0\0\0\0\0\0")
 
