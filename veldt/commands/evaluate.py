@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,11 @@ import numpy as np
 
 from veldt.environments.atari import atari_rules
 from veldt.environments.lookup import missing_extra, one_line
+from veldt.environments.tasks import scores_by_task
 from veldt.errors import ConfigurationError
 from veldt.run.evaluation import Evaluator
 from veldt.run.loading import LAST, Restored, restored
+from veldt.telemetry.progress import task_scores
 
 _FRAMES_PER_SECOND = 30
 
@@ -38,6 +40,8 @@ class EvaluationResult:
     """Frames of training before the checkpoint, where a step is several."""
     rules: str | None = None
     """Rules of an Atari score."""
+    by_task: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    """With several tasks: `mean` and `normalized` return of each."""
     human_normalized: float | None = None
     """The mean on a scale where 0 is a random player and 1 a human, where both are known."""
 
@@ -50,6 +54,7 @@ class EvaluationResult:
             lines = [
                 f"{what}: mean return {self.mean:.1f} over {len(self.returns)} episodes ({spread})"
             ]
+        lines += [tasks] if (tasks := task_scores(self.by_task)) else []
         if self.human_normalized is not None:
             lines.append(f"human-normalised {self.human_normalized:.2f} (random 0, human 1)")
         if self.rules:
@@ -74,6 +79,9 @@ def evaluate_run(
     if seed < 0:
         raise ConfigurationError(f"seed is {seed}; use a whole number from 0 on")
     found = restored(run_dir, checkpoint, policy=policy, env=env, trust_code=trust_code)
+    tasks = found.plan.problem.environment.tasks
+    if tasks:
+        episodes = -(-episodes // len(tasks)) * len(tasks)  # as many of each
     returns, _ = _play(found, episodes, seed, stochastic)
     path = _record(found, seed, stochastic, run_dir) if video else None
     known = returns.size > 0
@@ -90,6 +98,7 @@ def evaluate_run(
         video=str(path) if path else None,
         frames=rules.frames_per_step * found.env_steps if rules else None,
         rules=rules.text() if rules else None,
+        by_task=scores_by_task(tasks, returns) if returns.size == episodes else {},
         human_normalized=rules.human_normalized(returns.mean()) if rules and known else None,
     )
 
@@ -110,7 +119,7 @@ def _play(
 def _record(found: Restored, seed: int, stochastic: bool, run_dir: Path) -> Path:
     env = found.plan.problem.environment
     try:
-        _, frames = _play(found, 1, seed, stochastic, render=True)
+        _, frames = _play(found, max(1, len(env.tasks)), seed, stochastic, render=True)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         remedy = missing_extra(env.env, error)
         raise ConfigurationError(f"cannot draw {env.name}: {one_line(error)}{remedy}") from error

@@ -127,7 +127,7 @@ class AtariRules:
 
     def human_normalized(self, score: float) -> float | None:
         """0 is a random player and 1 a human; None for a game without reference scores."""
-        known = _scores().get(self.game)
+        known = reference_scores().get(self.game)
         if known is None:
             return None
         random, human = known
@@ -150,7 +150,7 @@ def atari_rules(factory: EnvironmentFactory) -> AtariRules | None:
 
 
 @cache
-def _scores() -> dict[str, list[float]]:
-    """Scores of a random player and of a human, by game."""
-    text = resources.files("veldt.environments").joinpath("atari_scores.toml").read_text("utf-8")
-    return tomllib.loads(text)
+def reference_scores() -> dict[str, list[float]]:
+    """Scores of a random player and of a human, by game; for MinAtar of PPO instead of a human."""
+    file = resources.files("veldt.environments").joinpath("reference_scores.toml")
+    return tomllib.loads(file.read_text("utf-8"))

@@ -12,7 +12,7 @@ import functools
 import logging
 import math
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -152,10 +152,10 @@ def _entries_read(info: dict[str, Any], ended: bool) -> dict[str, Any]:
 class InProcessVector(SyncVectorEnv):
     """Copies that are stepped one after the other, with their infos collected by row."""
 
-    def __init__(self, make: Callable[[], gymnasium.Env], name: str, num_envs: int) -> None:
+    def __init__(self, makers: Sequence[Callable[[], gymnasium.Env]], name: str) -> None:
         copies = [
             functools.partial(ResilientEnvironment, make, name, number)
-            for number in range(num_envs)
+            for number, make in enumerate(makers)
         ]
         super().__init__(copies, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
 

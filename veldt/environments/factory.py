@@ -18,10 +18,17 @@ from veldt.environments import lookup, spaces
 from veldt.environments.atari import open_atari, open_atari_groups
 from veldt.environments.copies import EnvironmentFailure, InProcessVector, error_text
 from veldt.environments.spaces import Interface, MaskReader, joined_mask, stacked
+from veldt.environments.tasks import makers, task_names
 from veldt.environments.vector import OpenedVector, VectorEnvironment
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK, ActionSpec, EnvironmentSpec
 
+_NOT_COPIED = (
+    lookup.ATARI_PREFIX,
+    lookup.ENVPOOL_PREFIX,
+    lookup.EXTERNAL_PREFIX,
+    *lookup.GAME_PREFIXES,
+)
 _LARGEST_SEED = 2**31 - 1  # ale-py and EnvPool take 32-bit seeds
 
 
@@ -43,7 +50,8 @@ class EnvironmentFactory:
         env: Gymnasium id, "ALE/...", "envpool:<task>", "module:function", a game of several players
             ("veldt:<game>", "pettingzoo:<module>"), simulators that connect to a run
             ("external:HOST:PORT"), or a picklable callable that returns a gymnasium.Env (or a
-            gymnasium VectorEnv, if it takes num_envs).
+            gymnasium VectorEnv, if it takes num_envs). Several ids or functions, joined by commas,
+            are tasks that one network learns: each copy has one of them.
         options: Keyword arguments of the environment, as a mapping or as pairs.
         vectorization: auto | in_process. auto: the native vector environment where one is
             registered, else in_process.
@@ -51,6 +59,7 @@ class EnvironmentFactory:
             more than 1 is given; EnvPool's Atari has its own option stack_num instead.
         time_limit: Env steps after which an episode is truncated.
         reward_clip: Bound of rewards in training, [-c, c]; reported returns are not clipped.
+        task_input: With several tasks: whether observations have the number of the task.
     """
 
     env: str | Callable[..., object]
@@ -59,6 +68,7 @@ class EnvironmentFactory:
     frame_stack: int = 1
     time_limit: int | None = None
     reward_clip: float | None = None
+    task_input: bool = False
     _read: _Reading | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -74,22 +84,30 @@ class EnvironmentFactory:
         return f"{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}"
 
     @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks where there are several."""
+        return task_names(self.env)
+
+    @property
     def is_atari(self) -> bool:
-        return isinstance(self.env, str) and self.env.startswith(lookup.ATARI_PREFIX)
+        return self._begins_with(lookup.ATARI_PREFIX)
 
     @property
     def is_envpool(self) -> bool:
-        return isinstance(self.env, str) and self.env.startswith(lookup.ENVPOOL_PREFIX)
+        return self._begins_with(lookup.ENVPOOL_PREFIX)
 
     @property
     def is_game(self) -> bool:
         """Whether it has several players, each with a column of its own."""
-        return isinstance(self.env, str) and self.env.startswith(lookup.GAME_PREFIXES)
+        return self._begins_with(lookup.GAME_PREFIXES)
 
     @property
     def is_external(self) -> bool:
         """Whether simulators in other processes step it and connect to the run."""
-        return isinstance(self.env, str) and self.env.startswith(lookup.EXTERNAL_PREFIX)
+        return self._begins_with(lookup.EXTERNAL_PREFIX)
+
+    def _begins_with(self, prefix: str | tuple[str, ...]) -> bool:
+        return isinstance(self.env, str) and not self.tasks and self.env.startswith(prefix)
 
     @property
     def is_native(self) -> bool:
@@ -126,6 +144,11 @@ class EnvironmentFactory:
         """
         if num_envs < 1:
             raise ConfigurationError(f"num_envs is {num_envs}; use 1 or more")
+        if self.tasks and num_envs % len(self.tasks):
+            raise ConfigurationError(
+                f"{num_envs} environments cannot be shared equally by {len(self.tasks)} tasks; use"
+                f" a multiple of {len(self.tasks)}"
+            )
         reading, seed = self._reading(), seed % (_LARGEST_SEED - num_envs)
         return self._over(reading, open_vector(self, num_envs, seed, render), seed)
 
@@ -314,6 +337,8 @@ def _open_gymnasium(
     factory: EnvironmentFactory, options: dict[str, Any], num_envs: int
 ) -> OpenedVector:
     """A native vector environment where there is one and it is wanted, else copies."""
+    if factory.tasks:
+        return _open_tasks(factory, options, num_envs)
     env = factory.env
     make: Callable[..., gymnasium.Env] = _make_called
     native: Callable[..., Any] | None = None
@@ -329,7 +354,24 @@ def _open_gymnasium(
     if native is not None:
         return _open_native(factory, native, options, num_envs)
     copy = functools.partial(make, env, options, factory.time_limit)
-    return OpenedVector(InProcessVector(copy, factory.name, num_envs), AutoresetMode.NEXT_STEP)
+    copies = InProcessVector([copy] * num_envs, factory.name)
+    return OpenedVector(copies, AutoresetMode.NEXT_STEP)
+
+
+def _open_tasks(
+    factory: EnvironmentFactory, options: dict[str, Any], num_envs: int
+) -> OpenedVector:
+    def make(task: str) -> gymnasium.Env:
+        if task.startswith(_NOT_COPIED):
+            raise ConfigurationError(
+                f"{task} cannot be one of several tasks; name Gymnasium ids or module:function"
+            )
+        is_id = lookup.function_path(task) is None
+        called = _make_registered if is_id else _make_called
+        return called(task, options, factory.time_limit)
+
+    copies = makers(make, factory.tasks, num_envs, factory.task_input)
+    return OpenedVector(InProcessVector(copies, factory.name), AutoresetMode.NEXT_STEP)
 
 
 def _resolve(env: str | Callable[..., Any]) -> Callable[..., Any]:

@@ -33,6 +33,8 @@ class Wrappers(KeyedOptions):
     """clip the rewards used for learning to +- this; by default 1 in Atari games, else none"""
     vectorization: Literal["auto", "in_process"] = "auto"
     """auto (the environment's own vector form if it has one) or in_process (copies)"""
+    task_input: bool = False
+    """with several environments: the network sees which one it plays"""
 
 
 @dataclass(frozen=True)

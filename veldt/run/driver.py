@@ -17,6 +17,7 @@ import numpy as np
 from veldt.backends import BACKENDS, make_backend
 from veldt.backends.base import BackendOptions
 from veldt.callbacks import Callback, CallbackFailure, Callbacks, Sidecar
+from veldt.environments.tasks import scores_by_task
 from veldt.errors import ConfigurationError, text_of
 from veldt.files import write_atomically
 from veldt.run.best import BEST, BestWeights, Score, training_score
@@ -318,6 +319,9 @@ class Run:
             result.evaluation_return = float(returns.mean())
             result.evaluation_episodes = returns.size
             result.evaluation_env_steps = evaluation.env_steps
+            if is_whole:
+                tasks = self._plan.problem.environment.tasks
+                result.evaluation_by_task = scores_by_task(tasks, returns)
         self._callbacks.evaluation(returns, evaluation.env_steps)
         return returns
 

@@ -124,6 +124,9 @@ def _checked_plan(
     known = known or declared_spec(options, system)
     if known is not None:
         environment = environment.with_known_spec(*known)
+    num_tasks = max(1, len(environment.tasks))
+    episodes = -(-options.evaluation_episodes // num_tasks) * num_tasks  # as many of each task
+    options = replace(options, evaluation_episodes=episodes)
     spec = environment.spec()
     is_image = any(leaf.kind == "image" for leaf in spec.observation)
     found = family(spec, options.recurrent)
@@ -284,8 +287,8 @@ def envs_per_actor(
         wanted = config["num_envs"] / num_actors
     if environment.is_atari:
         wanted = min(wanted, _MOST_ATARI_ENVS)
-    groups = config.get("groups_per_actor", 1)
-    return max(1, round(wanted / groups)) * int(groups)
+    groups = int(config.get("groups_per_actor", 1)) * max(1, len(environment.tasks))
+    return max(1, round(wanted / groups)) * groups
 
 
 def _check_devices(options: RunOptions) -> None:

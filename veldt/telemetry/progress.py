@@ -183,6 +183,15 @@ def make_progress(title: str, options: RunOptions, stream: TextIO) -> Progress:
     return kind(title, options, stream)
 
 
+def task_scores(scores: dict[str, dict[str, float | None]]) -> str:
+    """The scores in one line."""
+    parts = []
+    for name, score in scores.items():
+        known = score["normalized"]
+        parts.append(f"{name} {score['mean']:.4g}" + ("" if known is None else f" ({known:.0%})"))
+    return ", ".join(parts)
+
+
 def closing_lines(result: RunResult) -> list[str]:
     """The end of a run in a few lines: outcome, work, bottleneck, run directory."""
     # Not only the known reasons, because result.json may come from a newer version.
@@ -195,6 +204,7 @@ def closing_lines(result: RunResult) -> list[str]:
         outcome += f", evaluation {number(result.evaluation_return)}"
         if result.evaluation_env_steps not in (None, result.env_steps):
             outcome += f" after {result.evaluation_env_steps:,} env steps"
+    tasks = task_scores(result.evaluation_by_task)
     frames = f" ({result.frames:,} frames)" if result.frames != result.env_steps else ""
     work = f"{result.env_steps:,} env steps{frames}"
     if result.env_steps_per_second is not None and math.isfinite(result.env_steps_per_second):
@@ -211,7 +221,7 @@ def closing_lines(result: RunResult) -> list[str]:
     troubles = [f"restarts: {result.restarts}"] if result.restarts else []
     troubles += [f"{count:,} dropped ({why})" for why, count in result.dropped.items() if count]
     repeat = f"repeat it: {result.command}" if result.command else ""
-    lines = [outcome, collapse, work, ", ".join(troubles), result.bottleneck]
+    lines = [outcome, tasks, collapse, work, ", ".join(troubles), result.bottleneck]
     return [line for line in (*lines, repeat, result.run_dir) if line]
 
 

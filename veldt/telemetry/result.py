@@ -45,6 +45,8 @@ class RunResult:
     """Episodes in that mean."""
     evaluation_env_steps: int | None = None
     """Age of the weights that were evaluated."""
+    evaluation_by_task: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    """With several tasks: `mean` and `normalized` return of each."""
     best_return: float | None = None
     """Of the weights kept as best: evaluated, or the mean of 100 training episodes."""
     best_env_steps: int | None = None
