@@ -313,8 +313,8 @@ def load(
     >>> policy = load("runs/first")  # doctest: +SKIP
     >>> action = policy.act(observation)  # doctest: +SKIP
     """
+    from veldt.policy.trained import loaded
     from veldt.remote.location import local_run
-    from veldt.run.loading import loaded
 
     return loaded(local_run(run_dir, checkpoint), checkpoint, policy, seed, trust_code)
 

@@ -17,10 +17,9 @@ import torch
 
 from veldt.environments.lookup import MOST_PORT
 from veldt.errors import ConfigurationError
-from veldt.policy import PolicyState, TrainedPolicy
+from veldt.policy.trained import PolicyState, TrainedPolicy, loaded
 from veldt.ports import ReceivedRow
 from veldt.run.best import BEST
-from veldt.run.loading import loaded
 from veldt.run.process import output_stream
 from veldt.telemetry.result import dumps
 from veldt.types import ACTION_MASK

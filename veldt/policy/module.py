@@ -27,7 +27,7 @@ from veldt.networks import (
 from veldt.types import ACTION_MASK, ObservationLeaf
 
 if TYPE_CHECKING:
-    from veldt.policy.trained import Entry
+    from veldt.environments.observations import Entry
 
 T = TypeVar("T")
 ACTION, FIRST, REWARD = "action", "first", "reward"

@@ -15,7 +15,6 @@ from veldt.checkpoints.store import Checkpoint, CheckpointError, CheckpointStore
 from veldt.environments.lookup import one_line
 from veldt.errors import ConfigurationError
 from veldt.networks import FirstWeights, FlatParameters, tensors_of
-from veldt.policy import TrainedPolicy
 from veldt.run.best import BEST
 from veldt.run.checkpoints import weights_in
 from veldt.run.config_files import CONFIG_FILE, saved_options
@@ -89,29 +88,6 @@ def restored(
             f" {expected:,}; the environment or the network has changed since"
         )
     return Restored(plan, weights, env_steps)
-
-
-def loaded(
-    run_dir: Path,
-    checkpoint: str | int = BEST,
-    policy: int | None = None,
-    seed: int = 0,
-    trust_code: bool = False,
-) -> TrainedPolicy:
-    """The policy at a checkpoint, without the environment."""
-    found = restored(
-        run_dir, checkpoint, policy=policy, trust_code=trust_code, without_environment=True
-    )
-    environment = found.plan.problem.environment
-    return TrainedPolicy(
-        found.plan.topology.network,
-        found.weights,
-        environment.interface(),
-        architecture=found.plan.architecture,
-        env=environment.name,
-        env_steps=found.env_steps,
-        seed=seed,
-    )
 
 
 def find_checkpoint(run_dir: Path, which: str | int = LAST) -> Checkpoint:

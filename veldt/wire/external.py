@@ -18,6 +18,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from veldt.environments import Interface
+from veldt.environments.observations import Entry, ObservationReader
 from veldt.environments.spaces import (
     action_offset,
     action_spec,
@@ -28,7 +29,6 @@ from veldt.environments.spaces import (
     space_from,
 )
 from veldt.errors import ConfigurationError
-from veldt.policy.trained import Entry, ObservationReader
 from veldt.ports import ReceivedRow
 from veldt.types import ACTION_MASK
 from veldt.wire import policy_pb2 as pb
