@@ -71,8 +71,12 @@ class ExperiencePart(Part):
 class ParameterSource(Protocol):
     """Reads the newest weights."""
 
-    def pull(self, into: np.ndarray, newer_than: int) -> int | None:
-        """Copy the newest vector into `into` and return its version, or None if none is newer."""
+    def pull(self, into: np.ndarray, newer_than: int, at_most: int | None = None) -> int | None:
+        """Copy the newest vector, or the newest up to version `at_most`, into `into` and return its
+        version, or None if it is not newer."""
+
+    def version(self) -> int:
+        """The newest version."""
 
 
 class ParameterSink(Protocol):
@@ -144,10 +148,8 @@ class Policy(Part):
     def open(self, context: NodeContext, widths: Sequence[int]) -> None:
         """Prepare to act for groups of these numbers of environments."""
 
-    def refresh(self, minimum_version: int = 0) -> bool:
-        """Called before each trajectory: take the newest weights. False while there are none of
-        at least `minimum_version`; the trajectory must then not begin."""
-        return True
+    def refresh(self, version: int | None = None) -> None:
+        """Called before each trajectory: take the newest weights, or exactly this version."""
 
     def request(self, group: int, slot: Slot, row: int) -> None:
         """Ask for actions on the observations in `row` of `slot`. Row 0 also gets the recurrent

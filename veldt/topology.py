@@ -53,7 +53,7 @@ class BoardSpec:
     name: str
     size: int
     history: int
-    """How many versions stay readable; more than two only where actors lag on purpose."""
+    """How many versions stay readable; more than two only where actors lag."""
 
 
 @dataclass(frozen=True)
@@ -212,12 +212,13 @@ class Stream(Served[StreamSpec, StreamClient, StreamServer]):
 Handle = Queue | Board | Shared | Requests | Stream
 
 
-def lagging(source: ParameterSource, updates: int) -> ParameterSource | None:
-    """The same end of a board, `updates` versions behind; None if it is not the end of a board."""
-    if not isinstance(source, End) or not isinstance(source.channel, BoardSpec):
-        return None
-    channel = replace(source.channel, history=updates + 2)
-    return cast(ParameterSource, replace(source, channel=channel, extra_lag_updates=updates))
+def lagging(end: EndLike, updates: int, lagged: dict[str, BoardSpec]) -> EndLike:
+    """The same end, `updates` versions behind if it reads a board, whose new spec is noted."""
+    if not isinstance(end, End) or not isinstance(end.channel, BoardSpec):
+        return end
+    channel = replace(end.channel, history=end.channel.history + updates)
+    lagged[channel.name] = channel
+    return replace(end, channel=channel, extra_lag_updates=updates)
 
 
 @dataclass(eq=False)
@@ -294,10 +295,11 @@ class Topology:
         """Similar queues; the first has no number after its name."""
         return [self.queue(each, layout, num_slots) for each in numbered(name, count)]
 
-    def board(self, name: str, initial: NetworkFactory | np.ndarray) -> Board:
-        """A board that begins with the first weights of a network, or with a vector."""
+    def board(self, name: str, initial: NetworkFactory | np.ndarray, versions: int = 1) -> Board:
+        """A board that begins with the first weights of a network, or with a vector. The newest
+        `versions` can be read."""
         vector = initial if isinstance(initial, np.ndarray) else initial.initial_vector()
-        spec = BoardSpec(name, int(vector.size), history=2)
+        spec = BoardSpec(name, int(vector.size), history=versions + 1)
         self.boards.append(Board(spec, np.asarray(vector, dtype=np.float32)))
         return self.boards[-1]
 

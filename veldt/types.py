@@ -82,9 +82,10 @@ class Slot:
     def __getitem__(self, name: str) -> np.ndarray:
         return self.arrays[name]
 
-    def stamp(self, actor: int, incarnation: int, sequence: int) -> None:
-        """Write the provenance of a trajectory."""
+    def stamp(self, actor: int, incarnation: int, sequence: int, turn: int = 0) -> None:
+        """Write the provenance of a trajectory; `turn` tells its batch, where that is paced."""
         self.arrays["provenance"][0, :PROVENANCE_CHECKSUM] = actor, incarnation, sequence
+        self.arrays["provenance"][0, PROVENANCE_TURN] = turn
 
 
 def slots_over(layout: Layout, buffer: memoryview | np.ndarray, count: int) -> list[Slot]:
@@ -232,11 +233,12 @@ def trajectory_layout(
     for name, entry in (state or {}).items():
         fields["state." + name] = Field((num_envs, *entry.shape), entry.dtype, join_axis=0)
     fields["parameter_version"] = Field((num_steps + 1, 1), "int64", join_axis=1)
-    fields["provenance"] = Field((1, 4), "int64", join_axis=0)
+    fields["provenance"] = Field((1, 5), "int64", join_axis=0)
     return Layout(tuple(fields.items()))
 
 
 PROVENANCE_ACTOR, PROVENANCE_INCARNATION, PROVENANCE_SEQUENCE, PROVENANCE_CHECKSUM = range(4)
+PROVENANCE_TURN = 4
 
 
 @dataclass

@@ -156,7 +156,7 @@ def test_groups_that_wait_for_each_others_data_do_not_alternate():
     pytest.importorskip("ale_py")
     sink = SimpleNamespace(reserve=lambda: None)
     environments = Environments(EnvironmentFactory("ALE/Pong-v5"), 4, 2)
-    actor = Actor(environments, LatePolicy(), sink, synchronous=True)
+    actor = Actor(environments, LatePolicy(), sink, pacing=Pacing(Weights()))
     opened(actor, context("actor-0"))
     assert not actor._alternating
     actor.close()

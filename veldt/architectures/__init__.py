@@ -220,6 +220,7 @@ _MOVED = {
         (*_PASSES, "noise_share", "num_envs"), "a2c learns once from a batch; use ppo"
     ),
     "apex": {"algorithm": "use sac or td3; apex itself is DQN, and DPG for Box actions"},
+    "sample_factory": {"synchronous": "use sebulba, with --eta 0 for no lag"},
     "seed_rl": {"algorithm": "use r2d2; seed_rl itself learns with V-trace"},
     "a3c": {"algorithm": "use async_q for Q-learning and Sarsa workers"},
 }

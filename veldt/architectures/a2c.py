@@ -27,6 +27,7 @@ from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.learner import Learner
+from veldt.roles.pacing import Pacing
 from veldt.roles.policies import LocalPolicy
 from veldt.topology import Topology
 
@@ -55,7 +56,8 @@ def build(config: Config, problem: Problem) -> Topology:
 
     topology = Topology(network)
     weights = topology.board("weights", network)
-    trajectories = topology.queue("trajectories", layout, problem.num_actors)
+    pacing = Pacing(weights.source())
+    trajectories = topology.queue("trajectories", layout, pacing.slots(problem.num_actors))
     for _ in range(problem.num_actors):
         topology.add(
             "actor",
@@ -63,7 +65,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 environments,
                 LocalPolicy(network, weights.source()),
                 trajectories.sink,
-                synchronous=True,
+                pacing=pacing,
                 gamma=config.loss.gamma,
             ),
         )
@@ -71,7 +73,7 @@ def build(config: Config, problem: Problem) -> Topology:
         "learner",
         Learner(
             network,
-            trajectories.source(problem.num_actors),
+            pacing.batches(trajectories, problem),
             ActorCritic(config.loss),
             LocalOptimizer(config.optimizer),
             weights.source(),

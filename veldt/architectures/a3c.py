@@ -31,6 +31,7 @@ from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.hogwild import HogwildOptions, hogwild_workers
 from veldt.roles.learner import Learner
+from veldt.roles.pacing import Pacing
 from veldt.roles.policies import LocalPolicy
 from veldt.topology import Topology
 
@@ -69,7 +70,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 environments,
                 LocalPolicy(network, weights.source()),
                 trajectories.sink,
-                synchronous=True,
+                pacing=Pacing(weights.source()),
                 gamma=config.loss.gamma,
             ),
         )

@@ -29,6 +29,7 @@ from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.hogwild import HogwildOptions, hogwild_workers
 from veldt.roles.learner import Learner
+from veldt.roles.pacing import Pacing
 from veldt.roles.policies import LocalPolicy
 from veldt.roles.selection import AnnealedEpsilon, EpsilonGreedy
 from veldt.topology import Topology
@@ -70,7 +71,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 environments,
                 LocalPolicy(network, weights.source(), explore),
                 trajectories.sink,
-                synchronous=True,
+                pacing=Pacing(weights.source()),
                 gamma=config.loss.gamma,
             ),
         )

@@ -57,8 +57,6 @@ class Config(Options):
     batch_trajectories have."""
     num_envs: CountOrNone = 0
     """Environments of all actors together; 0: by the kind of environment and the cores."""
-    synchronous: Annotated[bool, SAMPLING_OPTIONS] = False
-    """Wait for the update after each trajectory; a batch is one of each group, and lag is 0."""
     groups_per_actor: Annotated[Nodes, SAMPLING_OPTIONS] = 2
     """Groups of environments per actor; 2 hides inference behind stepping."""
     num_policy_workers: Annotated[Nodes, SAMPLING_OPTIONS] = 1
@@ -69,9 +67,7 @@ class Config(Options):
     """How long a policy worker waits for enough requests."""
     population: PopulationOptions = PopulationOptions()
 
-    def trajectories_per_batch(self, layout: Layout, num_groups: int) -> int:
-        if self.synchronous:
-            return num_groups
+    def trajectories_per_batch(self, layout: Layout) -> int:
         rows, columns = layout["first"].shape
         wanted = round(self.batch_rows / ((rows - 1) * columns))
         return max(1, wanted) if self.batch_rows else self.batch_trajectories
@@ -82,7 +78,7 @@ def build(config: Config, problem: Problem) -> Topology:
     environments = problem.environments(config.groups_per_actor)
     layout = problem.trajectory_layout(network, config.trajectory_steps, environments, KEPT)
     num_groups = config.groups_per_actor * problem.num_actors
-    batch = config.trajectories_per_batch(layout, num_groups)
+    batch = config.trajectories_per_batch(layout)
 
     topology = Topology(network)
     weights = topology.board("weights", network)
@@ -91,14 +87,12 @@ def build(config: Config, problem: Problem) -> Topology:
     requests = topology.ask_about("requests", trajectories, problem.num_actors)
     recurrent = topology.share("recurrent", recurrent_memory(network, num_groups, environments))
     for index in range(problem.num_actors):
-        seen = weights.source() if config.synchronous else None
         topology.add(
             "actor",
             Actor(
                 environments,
-                SharedMemoryPolicy(network, requests.client(index), seen),
+                SharedMemoryPolicy(network, requests.client(index)),
                 trajectories.sink,
-                synchronous=config.synchronous,
                 gamma=config.loss.gamma,
             ),
         )

@@ -199,9 +199,12 @@ class Simulation:
             while not queue.free:
                 yield queue.changed
             queue.free -= 1
-            while role.synchronous and self.updates < needed:
+            while role.pacing is not None and self.updates < needed - role.pacing.eta:
                 yield self._published
             version = self.updates
+            if role.pacing is not None:
+                needed = max(needed, version)
+                version = min(version, max(0.0, needed // 1 - role.pacing.eta))
             for begun in range(0, steps, most):
                 few = min(most, steps - begun)
                 if asks:
@@ -218,7 +221,7 @@ class Simulation:
                 self.env_steps += few * env_steps / steps
             hand_over = self._cost(node, "hand_over") + self._cost(node, "pull")
             yield Work(hand_over, node.kind, _ACTORS)
-            needed = version + 1
+            needed += 1 / role.pacing.share if role.pacing else 0
             queue.filled.append((version + self.updates) / 2 if asks else version)
             self.engine.fire(queue.changed)
 
@@ -245,7 +248,7 @@ class Simulation:
 
     def _learner(self, node: Node) -> Process:
         end = _end(node, QueueSpec, side="source")
-        queue, slots = self._queues[end.channel.name], end.slots_per_batch
+        queue, slots = self._queues[end.channel.name], self._plan.slots_per_update()
         rows = self._plan.rows_per_update()
         growth = {}
         for stage in ("hand_over", "learn", "publish", "other"):

@@ -20,6 +20,7 @@ from veldt.environments.copies import EnvironmentFailure
 from veldt.ports import ExperienceSink, Policy
 from veldt.role import Role
 from veldt.roles.ga3c_tuner import Gate
+from veldt.roles.pacing import Pacing
 from veldt.types import (
     DISCOUNTED_RETURN,
     LAST_ACTION,
@@ -43,7 +44,8 @@ class EnvironmentGroup:
     begun: bool = False
     row: int = 0
     sequence: int = 0
-    minimum_version: int = 0
+    turn: int = 0
+    """Which of the trajectories that the learner takes in turn is the next; see Pacing."""
     finished_at: float | None = None
     """When the last trajectory ended."""
     bad_rows_seen: int = 0
@@ -113,15 +115,15 @@ class EnvironmentGroup:
 class Actor(Role):
     """Steps environments and fills the slots of `sink`, one trajectory after the other.
 
-    `synchronous`: each trajectory begins only from weights that have learned from the one before
-    (A2C's barrier). `gamma` is only used for the statistics of return normalisation."""
+    `pacing`: how far it may run ahead of the learner. `gamma` is only used for the statistics of
+    return normalisation."""
 
     niceness: ClassVar[int] = 5  # a learner, which all actors wait for, takes precedence
 
     environments: Environments
     policy: Policy
     sink: ExperienceSink
-    synchronous: bool = False
+    pacing: Pacing | None = None
     gamma: float = 0.99
     gate: Gate | None = None
 
@@ -135,11 +137,12 @@ class Actor(Role):
         telemetry = context.telemetry
         self._inferring, self._stepping = telemetry.stage("infer"), telemetry.stage("step")
         self._handing_over, self._pulling = telemetry.stage("hand_over"), telemetry.stage("pull")
-        self._env_steps = telemetry.counter("env_steps")
+        ahead = self.pacing is not None and self.pacing.eta > 0
+        self._env_steps = telemetry.counter("collected_env_steps" if ahead else "env_steps")
         self._trajectories = telemetry.counter("trajectories")
         self._aborted_episodes = telemetry.counter("aborted_episodes")
         self._bad_trajectories = telemetry.counter("dropped.bad_trajectory")
-        self._waiting = telemetry.counter("wait_for_update_seconds") if self.synchronous else None
+        self._waiting = telemetry.counter("wait_for_update_seconds") if self.pacing else None
 
     def _make_groups(self, context: NodeContext) -> list[EnvironmentGroup]:
         factory, width = self.environments.factory, self.environments.width
@@ -149,7 +152,7 @@ class Actor(Role):
         ]
         # A group that alternates waits for the one before: not possible where groups wait for each
         # other's data, nor with a gate that lets the others finish.
-        if len(seeds) > 1 and not self.synchronous and self.gate is None:
+        if len(seeds) > 1 and self.pacing is None and self.gate is None:
             alternating = factory.make_groups(len(seeds), width, seeds[0])
             if alternating is not None:
                 alternating[0].reset()
@@ -196,6 +199,12 @@ class Actor(Role):
 
     def _begin(self, group: EnvironmentGroup) -> bool:
         """Begin a trajectory, if there is a slot and the weights are new enough."""
+        version: int | None = None
+        if self.pacing is not None:
+            turn = self.pacing.next_turn(group.turn)
+            if turn is None:
+                return False
+            group.turn, version = turn, self.pacing.version(turn)
         if group.slot is None:
             if self.gate is not None and not self.gate.is_open():
                 return False
@@ -203,9 +212,7 @@ class Actor(Role):
         if group.slot is None:
             return False
         with self._pulling:
-            is_fresh = self.policy.refresh(group.minimum_version)
-        if not is_fresh:
-            return False
+            self.policy.refresh(version)
         if self._waiting is not None and group.finished_at is not None:
             self._waiting.add(time.perf_counter() - group.finished_at)
         group.begin()
@@ -246,7 +253,7 @@ class Actor(Role):
         """Write the provenance, which a remote policy reads before the first row."""
         assert group.slot is not None
         number = self._context.index * len(self._groups) + group.index
-        group.slot.stamp(number, self._context.incarnation, group.sequence)
+        group.slot.stamp(number, self._context.incarnation, group.sequence, group.turn)
 
     def _finish(self, group: EnvironmentGroup) -> None:
         assert group.slot is not None
@@ -255,9 +262,7 @@ class Actor(Role):
         group.finished_at = time.perf_counter()
         if self._is_bad(group):
             return  # its slot is left to the next trajectory
-        version = int(group.arrays["parameter_version"][0, 0])
-        if self.synchronous:
-            group.minimum_version = version + 1
+        group.turn += 1
         with self._handing_over:
             self.sink.commit(group.slot)
         self._trajectories.add()

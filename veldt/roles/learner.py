@@ -115,11 +115,11 @@ class Learner(Role):
             return False
         with self._learning:
             version = self._learn(batch)
-        self.source.release(batch)
         if version is not None:
             self._updated(version)
             if self.weights is None:
                 self._updates.add()  # of weights that need no publishing
+        self.source.release(batch)  # until now a successor could take it again
         return True
 
     def _begin(self) -> bool:

@@ -136,13 +136,16 @@ class ShardedSource(Part):
         self.versions = [-1] * len(self.shards)
         """The version of each slice at the last pull."""
 
-    def pull(self, into: np.ndarray, newer_than: int) -> int | None:
+    def pull(self, into: np.ndarray, newer_than: int, at_most: int | None = None) -> int | None:
         changed = False
         for index, (board, shard) in enumerate(zip(self.boards, self.shards, strict=True)):
-            newest = board.pull(into[shard.part], self.versions[index])
+            newest = board.pull(into[shard.part], self.versions[index], at_most)
             if newest is not None:
                 self.versions[index], changed = newest, True
         return min(self.versions) if changed else None
+
+    def version(self) -> int:
+        return min(board.version() for board in self.boards)
 
 
 @dataclass(eq=False)

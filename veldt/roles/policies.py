@@ -55,14 +55,12 @@ class LocalPolicy(Policy):
         self._state_names = [f"state.{name}" for name in self._network.state_fields()]
         self._replies: list[PolicyReply | None] = [None for _ in widths]
 
-    def refresh(self, minimum_version: int = 0) -> bool:
-        due = self._rows_since_refresh >= self.refresh_rows
-        if due or self._version < minimum_version:
-            self._pull()
-        return self._version >= minimum_version
+    def refresh(self, version: int | None = None) -> None:
+        if self._rows_since_refresh >= self.refresh_rows:
+            self._pull(None if self.refresh_rows else version)
 
-    def _pull(self) -> None:
-        newer = self.weights.pull(self._vector, newer_than=self._version)
+    def _pull(self, at_most: int | None = None) -> None:
+        newer = self.weights.pull(self._vector, self._version, at_most)
         if newer is not None:
             self._version = newer
         self._rows_since_refresh = 0
@@ -91,28 +89,16 @@ class LocalPolicy(Policy):
 class SharedMemoryPolicy(Policy):
     """Sends row numbers; the server writes actions, outputs and version into the row itself.
 
-    Of the network it only uses the distribution of actions. `weights`, for a synchronous actor:
-    the board that shows which version the server can act with."""
+    Of the network it only uses the distribution of actions."""
 
     network: NetworkFactory
     requests: RequestClient
-    weights: ParameterSource | None = None
 
     def open(self, context: NodeContext, widths: Sequence[int]) -> None:
         config, action = self.network.config, self.network.spec.action
         self._distribution = make_distribution(action, config.distribution)
-        size = self.network.size() if self.weights is not None else 0
-        self._version, self._vector = -1, np.empty(size, np.float32)
         self._asked: list[tuple[Slot, int] | None] = [None for _ in widths]
         self._answered: set[int] = set()
-
-    def refresh(self, minimum_version: int = 0) -> bool:
-        """Whether the server, which uses the newest weights, has at least `minimum_version`."""
-        if self.weights is None or self._version >= minimum_version:
-            return True
-        newer = self.weights.pull(self._vector, newer_than=self._version)
-        self._version = self._version if newer is None else newer
-        return self._version >= minimum_version
 
     def request(self, group: int, slot: Slot, row: int) -> None:
         self._asked[group] = (slot, row)

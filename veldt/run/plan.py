@@ -20,21 +20,23 @@ from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Interface
 from veldt.errors import ConfigurationError
 from veldt.families import family, preset_names
+from veldt.losses.ppo import PPO
 from veldt.networks import FirstWeights, NetworkOptions
 from veldt.optimizers import Schedule
 from veldt.options import DEFAULT_ENV_STEPS, RunOptions
 from veldt.options.fields import flat_keys, option_fields, unknown_option, with_values
 from veldt.problem import Problem
 from veldt.resources import require_bytes, usable_cores
+from veldt.role import EndLike, bound
 from veldt.roles.actor import Actor
 from veldt.roles.hogwild import Hogwild, SharedModel
 from veldt.roles.inference import SharedMemoryInference
 from veldt.roles.learner import Learner
-from veldt.roles.policies import LocalPolicy
+from veldt.roles.pacing import PacedBatches
 from veldt.roles.stream_inference import StreamInference, without_actors
 from veldt.run.config_files import LIMITS
 from veldt.run.external import declared_spec, with_places
-from veldt.topology import End, QueueSpec, Topology, lagging
+from veldt.topology import BoardSpec, End, QueueSpec, Topology, lagging
 from veldt.types import EnvironmentSpec
 
 _THREADS = "OMP_NUM_THREADS"
@@ -69,21 +71,25 @@ class Plan:
 
     def rows_per_update(self) -> int:
         """Rows in one learner's batch: transitions, or steps without the bootstrap row."""
-        queue, end = self._learner_source()
-        steps, *columns = queue.layout["reward"].shape
+        _, end = self._learner_source()
+        assert isinstance(end.channel, QueueSpec)
+        steps, *columns = end.channel.layout["reward"].shape
         rows = (steps - 1) * columns[0] if columns else steps
-        return rows * end.slots_per_batch
+        return rows * self.slots_per_update()
 
     def slots_per_update(self) -> int:
         """Trajectories, or batches of transitions, that one learner takes at a time."""
-        return self._learner_source()[1].slots_per_batch
+        learner, end = self._learner_source()
+        source = learner.source
+        return source.num_places if isinstance(source, PacedBatches) else end.slots_per_batch
 
-    def _learner_source(self) -> tuple[QueueSpec, End]:
-        learner = next(node for node in self.topology.nodes if isinstance(node.role, Learner))
-        for _, end in learner.ends():
-            if isinstance(end.channel, QueueSpec) and end.side == "source":
-                return end.channel, end
-        raise ValueError(f"{learner.name} reads no queue")
+    def _learner_source(self) -> tuple[Learner, End]:
+        for node in self.topology.nodes:
+            if isinstance(node.role, Learner):
+                for _, end in node.ends():
+                    if isinstance(end.channel, QueueSpec) and end.side == "source":
+                        return node.role, end
+        raise ValueError("no learner reads a queue")
 
 
 def make_plan(
@@ -208,29 +214,22 @@ def _learner_threads(options: RunOptions, system: Architecture, is_image: bool) 
 
 
 def _add_lag(topology: Topology, updates: int) -> None:
-    """Let actors and inference read weights that are `updates` versions old."""
-    lagged: set[str] = set()
+    """Let actors and inference act with weights that are `updates` versions old."""
+    lagged: dict[str, BoardSpec] = {}
+
+    def older(end: EndLike) -> object:
+        return lagging(end, updates, lagged)
+
     for node in topology.nodes:
-        actor = node.role
-        if not isinstance(actor, Actor) or not isinstance(actor.policy, LocalPolicy):
-            continue
-        slower = lagging(actor.policy.weights, updates)
-        if slower is None:
-            continue
-        if actor.synchronous:
-            lagged.clear()
-            break
-        node.role = replace(actor, policy=replace(actor.policy, weights=slower))
-        lagged |= {end.channel.name for _, end in node.ends() if end.extra_lag_updates}
-    if not lagged:
-        raise ConfigurationError(
-            f"{topology.architecture} always acts with the newest weights, so extra_lag does not"
-            " apply to it; try impala"
-        )
+        role = node.role
+        if isinstance(role, Actor | SharedMemoryInference | StreamInference):
+            policy: Any = bound(role.policy, older)
+            node.role = replace(role, policy=policy)
+        elif isinstance(role, Learner) and isinstance(role.objective, PPO):
+            node.role = replace(role, objective=replace(role.objective, without_lag=False))
     for index, board in enumerate(topology.boards):
-        if board.spec.name in lagged:
-            spec = replace(board.spec, history=updates + 2)
-            topology.boards[index] = replace(board, spec=spec)
+        spec = lagged.get(board.spec.name, board.spec)
+        topology.boards[index] = replace(board, spec=spec)
 
 
 def _make_config(system: Architecture, preset: str, own: Mapping[str, Any]) -> Any:

@@ -61,8 +61,10 @@ class QueueMemory:
         self.block.close()
 
     def reclaim(self, holder: int) -> None:
-        """Free the slots of a dead process. What it had half written is never delivered."""
-        self.recover(np.flatnonzero(np.abs(self.holders) == holder))
+        """Free the slots that a dead process was writing, and queue again those it was reading."""
+        read = self.holders == -holder
+        self.holders[read] = self.QUEUED
+        self.recover(np.flatnonzero(read | (self.holders == holder)))
 
     def suspects(self) -> set[int]:
         """Slots in no FIFO and without a holder: their process may have died in between.
@@ -79,10 +81,13 @@ class QueueMemory:
         return int(np.sum(self.holders == self.QUEUED)) <= len(self.full)
 
     def recover(self, lost: Iterable[int]) -> None:
-        """Free slots that no process will release."""
+        """Free slots that no process will release; complete ones are queued again."""
         for index in lost:
-            self.holders[index] = self.FREE
-            self.free.push(int(index))
+            if self.holders[index] == self.QUEUED:
+                self.full.push(int(index))
+            else:
+                self.holders[index] = self.FREE
+                self.free.push(int(index))
 
 
 def contents(indices: Indices) -> list[int]:
@@ -250,14 +255,26 @@ class BoardMemory:
     def version(self) -> int:
         """The newest version, -1 before the first."""
         count = int(self._latest[0])
-        return int(self._guards[count % self.spec.history, 1]) if count else -1
+        return self._version(count) if count else -1
 
-    def pull(self, into: np.ndarray, newer_than: int, extra_lag: int = 0) -> int | None:
+    def _version(self, count: int) -> int:
+        return int(self._guards[count % self.spec.history, 1])
+
+    def pull(
+        self,
+        into: np.ndarray,
+        newer_than: int,
+        extra_lag: int = 0,
+        at_most: int | None = None,
+    ) -> int | None:
         for _ in range(_MAX_TORN_READS):
             count = int(self._latest[0])
             if count == 0:
                 return None
-            wanted = max(count - extra_lag, count - self.spec.history + 2, 1)
+            oldest, wanted = max(count - self.spec.history + 2, 1), count
+            while at_most is not None and wanted > oldest and self._version(wanted) > at_most:
+                wanted -= 1
+            wanted = max(wanted - extra_lag, oldest)
             position = wanted % self.spec.history
             guard, vector = self._guards[position], self._vectors[position]
             before, version, promised = int(guard[0]), int(guard[1]), int(guard[2])
@@ -283,8 +300,11 @@ class BoardSource:
     def __init__(self, memory: BoardMemory, extra_lag_updates: int = 0) -> None:
         self._memory, self._extra_lag = memory, extra_lag_updates
 
-    def pull(self, into: np.ndarray, newer_than: int) -> int | None:
-        return self._memory.pull(into, newer_than, self._extra_lag)
+    def pull(self, into: np.ndarray, newer_than: int, at_most: int | None = None) -> int | None:
+        return self._memory.pull(into, newer_than, self._extra_lag, at_most)
+
+    def version(self) -> int:
+        return self._memory.version()
 
 
 class BoardSink:
