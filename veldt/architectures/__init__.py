@@ -173,6 +173,12 @@ ARCHITECTURES = {
             "one machine: observations written once into shared slots, double-buffered actors",
         ),
         Listing(
+            "sebulba",
+            2021,
+            "Hessel et al., Podracer architectures for scalable Reinforcement Learning",
+            "a fixed pace: actors collect the next batch with weights that are one update old",
+        ),
+        Listing(
             "league",
             2020,
             "Sun et al., TLeague: A Framework for Competitive Self-Play based Distributed"

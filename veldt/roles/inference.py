@@ -10,7 +10,8 @@ graph for every batch size that recurs. GA3C's predictors and Sample Factory's p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -24,8 +25,9 @@ from veldt.role import Part, Role
 from veldt.roles.cuda_graphs import CudaGraphs
 from veldt.roles.ga3c_tuner import Gate
 from veldt.roles.hogwild import SharedModel
+from veldt.roles.pacing import Pacing
 from veldt.roles.selection import ENVIRONMENT, SampleActions, Selection
-from veldt.types import PROVENANCE_ACTOR, PolicyReply, Slot
+from veldt.types import PROVENANCE_ACTOR, PROVENANCE_TURN, PolicyReply, Slot
 
 Tensors = dict[str, torch.Tensor]
 State = tuple[torch.Tensor, ...]
@@ -100,9 +102,11 @@ class BatchedPolicy(Part):
         width: int,
         num_groups: int,
         state: np.ndarray | None = None,
+        alone: bool = False,
     ) -> None:
         """Prepare to act for at most `num_groups` groups of `width` environments. `state` is memory
-        that several servers of one policy share."""
+        that several servers of one policy share. `alone`: each group has a random stream of its
+        own, because each is answered alone."""
         torch.set_num_threads(1)
         self._width, self._num_groups = width, num_groups
         self._device = torch.device(self.device)
@@ -114,7 +118,10 @@ class BatchedPolicy(Part):
         self._incoming = np.empty(self._flat.size, np.float32)
         self._forward = forward_pass(self._network, self._device)
         self.version = -1
-        self.selection.open(self._network, context)
+        self._selections = [copy(self.selection) for _ in range(num_groups if alone else 1)]
+        for group, selection in enumerate(self._selections):
+            name = f"{context.name}-{group}" if alone else context.name
+            selection.open(self._network, replace(context, name=name))
         self._state_names = [f"state.{name}" for name in self._network.state_fields()]
         if state is None:
             state = np.zeros(state_size(self._network, num_groups, width), np.float32)
@@ -122,12 +129,13 @@ class BatchedPolicy(Part):
         self._batch: dict[str, torch.Tensor] = {}
         self._columns = np.arange(width)
 
-    def refresh(self) -> None:
-        """Take the newest weights; a shared model always has them."""
+    def refresh(self, version: int | None = None) -> None:
+        """Take the newest weights, or exactly this version; a shared model has only the newest."""
         if isinstance(self.weights, SharedModel):
             self.version = self.weights.version()
             return
-        newer = self.weights.pull(self._incoming, newer_than=self.version)
+        known = self.version if version is None or self.version <= version else -1
+        newer = self.weights.pull(self._incoming, known, version)
         if newer is not None:
             self._flat.load(self._incoming)
             self.version = newer
@@ -148,7 +156,8 @@ class BatchedPolicy(Part):
         with torch.inference_mode():
             outputs, state = self._forward(tensors, self._read_states(rows, chosen))
             tensors[ENVIRONMENT] = torch.from_numpy((first_of_group + self._columns).reshape(-1))
-            reply = self.selection(outputs, tensors)
+            selection = self._selections[chosen[0] if len(self._selections) > 1 else 0]
+            reply = selection(outputs, tensors)
         for memory, tensor in zip(self._states, state, strict=True):
             memory[chosen] = tensor.numpy().reshape(len(chosen), self._width, -1)
         self._write(rows, reply)
@@ -288,7 +297,10 @@ class BatchedInference(Role, Generic[Request]):
 @dataclass(eq=False)
 class SharedMemoryInference(BatchedInference[Row]):
     """Answers requests with its newest weights. The recurrent state of every environment is in
-    memory that all servers of a policy share, so that any of them may answer any actor."""
+    memory that all servers of a policy share, so that any of them may answer any actor.
+
+    With `pacing` each group is answered in a forward pass of its own, with the weights that its
+    trajectory is to be acted with: neither depends on which requests come together."""
 
     requests: RequestServer
     policy: BatchedPolicy
@@ -298,9 +310,11 @@ class SharedMemoryInference(BatchedInference[Row]):
     group_width: int
     groups_per_client: int = 1
     gate: Gate | None = None
+    pacing: Pacing | None = None
 
     def open(self, context: NodeContext) -> None:
-        self.policy.open(context, self.group_width, self.rule.most, self.state_memory)
+        width, alone = self.group_width, self.pacing is not None
+        self.policy.open(context, width, self.rule.most, self.state_memory, alone)
         if self.gate is not None:
             self.gate.open(context)
         super().open(context)
@@ -312,8 +326,22 @@ class SharedMemoryInference(BatchedInference[Row]):
         return self._answer_if_due()
 
     def _answer(self, requests: list[Row]) -> None:
-        self.policy.refresh()
+        if self.pacing is None:
+            self.policy.refresh()
+            self._act(requests)
+            return
+        requests.sort(key=_turn)  # the fewest loads of weights
+        for request in requests:
+            self.policy.refresh(self.pacing.version(_turn(request)))
+            self._act([request])
+
+    def _act(self, requests: list[Row]) -> None:
         actors = [int(slot["provenance"][0, PROVENANCE_ACTOR]) for slot, _ in requests]
         self.policy.act(requests, actors)
         for (slot, row), actor in zip(requests, actors, strict=True):
             self.requests.answer(slot, row, actor // self.groups_per_client)
+
+
+def _turn(request: Row) -> int:
+    slot, _ = request
+    return int(slot["provenance"][0, PROVENANCE_TURN])

@@ -15,11 +15,12 @@ the queue's length bounds lag.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from veldt.context import NodeContext
+from veldt.options.checked import Bounds
 from veldt.ports import ExperiencePart, ExperienceSource, ParameterSource
 from veldt.role import Part
 from veldt.topology import Queue
@@ -27,6 +28,8 @@ from veldt.types import PROVENANCE_ACTOR, PROVENANCE_TURN, Batch, Layout
 
 if TYPE_CHECKING:
     from veldt.problem import Problem
+
+Eta = Annotated[int, Bounds(0, 1000)]
 
 
 @dataclass(eq=False)
