@@ -34,6 +34,48 @@ class HogwildOptions(Options):
 
 
 @dataclass(eq=False)
+class WeightsHistory(Part):
+    """The last versions of shared weights, for actors that act with older ones.
+
+    They are written without locks, like the weights. Reads `lag` versions behind the newest."""
+
+    vectors: np.ndarray
+    """One after the other; version v is in the place v modulo their number."""
+    versions: np.ndarray
+    lag: int
+
+    def keep(self, weights: np.ndarray, version: int) -> None:
+        place = version % self.versions.size
+        self.vectors.reshape(self.versions.size, -1)[place] = weights
+        self.versions[place] = version
+
+    def pull(self, into: np.ndarray, newer_than: int, at_most: int | None = None) -> int | None:
+        newest = self.version() if at_most is None else at_most
+        place = max(0, newest - self.lag) % self.versions.size
+        version = int(self.versions[place])
+        if version <= newer_than:
+            return None
+        into[:] = self.vectors.reshape(self.versions.size, -1)[place]
+        return version
+
+    def version(self) -> int:
+        return int(self.versions.max())
+
+
+def weights_history(topology: Topology, updates: int) -> WeightsHistory | None:
+    """A history of the shared weights to read `updates` versions behind; None without these."""
+    for shared in topology.shared:
+        if shared.spec.name == "weights":
+            # A worker's copy is older than the newest weights, at times by several rounds of all.
+            versions = np.zeros(updates + 8 * len(topology.nodes), np.int64)
+            vectors = topology.share("history", np.tile(shared.initial, versions.size))
+            return WeightsHistory(
+                vectors.end, topology.share("history.versions", versions).end, updates
+            )
+    return None
+
+
+@dataclass(eq=False)
 class SharedModel(Part):
     """Weights that several nodes change, and how many updates each of them has made, in a cache
     line of its own, so that no count is ever lost. The first line holds the version the run
@@ -41,6 +83,7 @@ class SharedModel(Part):
 
     weights: np.ndarray
     updates: np.ndarray
+    history: WeightsHistory | None = None
 
     def version(self) -> int:
         return int(self.updates.sum())
@@ -109,6 +152,8 @@ class Hogwild(GradientSink):
         self._own_updates += 1
         newest = self.model.version()
         own.copy_(shared)
+        if self.model.history is not None:
+            self.model.history.keep(own.cpu().numpy(), newest)
         return newest
 
     def newest_version(self, version: int) -> int:

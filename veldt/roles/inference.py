@@ -118,6 +118,7 @@ class BatchedPolicy(Part):
         self._incoming = np.empty(self._flat.size, np.float32)
         self._forward = forward_pass(self._network, self._device)
         self.version = -1
+        self._asked: int | None = None
         self._selections = [copy(self.selection) for _ in range(num_groups if alone else 1)]
         for group, selection in enumerate(self._selections):
             name = f"{context.name}-{group}" if alone else context.name
@@ -134,8 +135,13 @@ class BatchedPolicy(Part):
         if isinstance(self.weights, SharedModel):
             self.version = self.weights.version()
             return
-        known = self.version if version is None or self.version <= version else -1
-        newer = self.weights.pull(self._incoming, known, version)
+        if version is None:
+            newer = self.weights.pull(self._incoming, newer_than=self.version)
+        elif version == self._asked:
+            return
+        else:  # another group's trajectory may have begun with newer ones
+            newer = self.weights.pull(self._incoming, -1, version)
+        self._asked = version
         if newer is not None:
             self._flat.load(self._incoming)
             self.version = newer

@@ -464,7 +464,7 @@ class Run:
             result.mean_return_100 = telemetry.mean_return_100 if telemetry.episodes else None
         result.episodes, result.dropped = telemetry.episodes, telemetry.dropped
         result.aborted_episodes = telemetry.aborted_episodes
-        result.policy_lag = lag_entry(telemetry.lag)
+        result.policy_lag = lag_entry(telemetry.lag, telemetry.env_steps, telemetry.updates)
         in_one_thread = self._backend_spec.runs_in_one_thread
         result.bottleneck = bottleneck(
             telemetry, plan.topology, plan.options, plan.config, in_one_thread

@@ -27,16 +27,16 @@ from veldt.options import DEFAULT_ENV_STEPS, RunOptions
 from veldt.options.fields import flat_keys, option_fields, unknown_option, with_values
 from veldt.problem import Problem
 from veldt.resources import require_bytes, usable_cores
-from veldt.role import EndLike, bound
+from veldt.role import bound
 from veldt.roles.actor import Actor
-from veldt.roles.hogwild import Hogwild, SharedModel
+from veldt.roles.hogwild import Hogwild, SharedModel, weights_history
 from veldt.roles.inference import SharedMemoryInference
 from veldt.roles.learner import Learner
 from veldt.roles.pacing import PacedBatches
 from veldt.roles.stream_inference import StreamInference, without_actors
 from veldt.run.config_files import LIMITS
 from veldt.run.external import declared_spec, with_places
-from veldt.topology import BoardSpec, End, QueueSpec, Topology, lagging
+from veldt.topology import BoardSpec, QueueSpec, Topology, lagging
 from veldt.types import EnvironmentSpec
 
 _THREADS = "OMP_NUM_THREADS"
@@ -71,25 +71,23 @@ class Plan:
 
     def rows_per_update(self) -> int:
         """Rows in one learner's batch: transitions, or steps without the bootstrap row."""
-        _, end = self._learner_source()
-        assert isinstance(end.channel, QueueSpec)
-        steps, *columns = end.channel.layout["reward"].shape
+        queue, slots = self._learner_source()
+        steps, *columns = queue.layout["reward"].shape
         rows = (steps - 1) * columns[0] if columns else steps
-        return rows * self.slots_per_update()
+        return rows * slots
 
     def slots_per_update(self) -> int:
         """Trajectories, or batches of transitions, that one learner takes at a time."""
-        learner, end = self._learner_source()
-        source = learner.source
-        return source.num_places if isinstance(source, PacedBatches) else end.slots_per_batch
+        return self._learner_source()[1]
 
-    def _learner_source(self) -> tuple[Learner, End]:
-        for node in self.topology.nodes:
-            if isinstance(node.role, Learner):
-                for _, end in node.ends():
-                    if isinstance(end.channel, QueueSpec) and end.side == "source":
-                        return node.role, end
-        raise ValueError("no learner reads a queue")
+    def _learner_source(self) -> tuple[QueueSpec, int]:
+        learner = next(node for node in self.topology.nodes if isinstance(node.role, Learner))
+        for _, end in learner.ends():
+            if isinstance(end.channel, QueueSpec) and end.side == "source":
+                source = learner.role.source  # type: ignore[attr-defined]
+                is_paced = isinstance(source, PacedBatches)
+                return end.channel, source.num_places if is_paced else end.slots_per_batch
+        raise ValueError(f"{learner.name} reads no queue")
 
 
 def make_plan(
@@ -216,17 +214,24 @@ def _learner_threads(options: RunOptions, system: Architecture, is_image: bool) 
 def _add_lag(topology: Topology, updates: int) -> None:
     """Let actors and inference act with weights that are `updates` versions old."""
     lagged: dict[str, BoardSpec] = {}
-
-    def older(end: EndLike) -> object:
-        return lagging(end, updates, lagged)
-
+    history = weights_history(topology, updates)
     for node in topology.nodes:
         role = node.role
         if isinstance(role, Actor | SharedMemoryInference | StreamInference):
-            policy: Any = bound(role.policy, older)
+            policy: Any = bound(role.policy, lambda end: lagging(end, updates, lagged))
+            if history is not None and hasattr(policy, "weights"):
+                policy = replace(policy, weights=history)
             node.role = replace(role, policy=policy)
+        elif isinstance(role, Learner) and isinstance(role.gradients, Hogwild):
+            model = replace(role.gradients.model, history=history)
+            node.role = replace(role, gradients=replace(role.gradients, model=model))
         elif isinstance(role, Learner) and isinstance(role.objective, PPO):
             node.role = replace(role, objective=replace(role.objective, without_lag=False))
+    if not lagged and history is None:
+        raise ConfigurationError(
+            f"in {topology.architecture} no actor or server reads weights from a board, so"
+            " extra_lag does not apply to it; try impala"
+        )
     for index, board in enumerate(topology.boards):
         spec = lagged.get(board.spec.name, board.spec)
         topology.boards[index] = replace(board, spec=spec)

@@ -113,7 +113,7 @@ class RunRecord:
             "mean_return_100": run.mean_return_100,
             "mean_length_100": run.mean_length_100,
             "env_steps_per_second": run.steady_rate() if ended else run.rate("env_steps"),
-            "policy_lag": lag_entry(run.lag),
+            "policy_lag": lag_entry(run.lag, run.env_steps, run.updates),
             "queues": filled,
             "rates": run.kind_rates(steady=ended),
             "nodes": {

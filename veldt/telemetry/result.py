@@ -61,7 +61,8 @@ class RunResult:
     env_steps_to_target: int | None = None
     """Env steps before the evaluation that reached it."""
     policy_lag: dict[str, Any] = field(default_factory=lambda: lag_entry(LagSummary()))
-    """mean, max, min in updates, and a histogram whose index is the lag (127 is "or more")."""
+    """mean, max, min in updates, the mean in env steps and as share of the run's updates, and a
+    histogram whose index is the lag (127 is "or more")."""
     restarts: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     """What was thrown away, by reason."""
@@ -103,10 +104,17 @@ class RunResult:
         return RunResult(**{name: value for name, value in stored.items() if name in known})
 
 
-def lag_entry(lag: LagSummary) -> dict[str, Any]:
+def lag_entry(lag: LagSummary, env_steps: int = 0, updates: int = 0) -> dict[str, Any]:
     """The policy_lag entry of a result; the histogram ends at the largest lag seen."""
-    histogram = np.trim_zeros(lag.histogram, "b").tolist()
-    return {"mean": lag.mean, "max": lag.max, "min": lag.min, "histogram": histogram}
+    share = lag.mean / max(1, updates)
+    return {
+        "mean": lag.mean,
+        "max": lag.max,
+        "min": lag.min,
+        "mean_env_steps": share * env_steps,
+        "mean_share_of_run": share,
+        "histogram": np.trim_zeros(lag.histogram, "b").tolist(),
+    }
 
 
 def dumps(value: Any) -> str:
