@@ -107,8 +107,8 @@ class PacedBatches(ExperiencePart):
             self._arrays[name] = np.zeros(shape, field.dtype)
         self._placed: dict[int, Batch] = {}
         """Trajectories of the current batch, by their places."""
-        self._early: list[Batch] = []
-        """Trajectories of later batches."""
+        self._early: dict[tuple[int, int], Batch] = {}
+        """Trajectories of later batches, by the number of the batch and their place."""
         counted = "env_steps" if self.pacing.eta else "paced_env_steps"
         self._env_steps = context.telemetry.counter(counted)
         self._repeated = context.telemetry.counter("dropped.repeated_trajectory")
@@ -117,9 +117,8 @@ class PacedBatches(ExperiencePart):
         if self._is_over():
             return None
         number = self.pacing.weights.version()
-        early, self._early = self._early, []
-        for trajectory in early:
-            self._place(trajectory, number)
+        for key in [each for each in self._early if each[0] <= number]:
+            self._place(self._early.pop(key), number)
         while len(self._placed) < self.num_places:
             taken = self.source.take_batch()
             if taken is None:
@@ -140,10 +139,10 @@ class PacedBatches(ExperiencePart):
         about, share = trajectory["provenance"][0], self.pacing.share
         batch, part = divmod(int(about[PROVENANCE_TURN]), share)
         place = int(about[PROVENANCE_ACTOR]) * share + part
-        if batch > number:
-            self._early.append(trajectory)
+        if batch > number and (batch, place) not in self._early:
+            self._early[batch, place] = trajectory
             return
-        if batch < number or place in self._placed:
+        if batch != number or place in self._placed:
             self._repeated.add()  # a predecessor of the actor or of the learner had it too
             self.source.release(trajectory)
             return
