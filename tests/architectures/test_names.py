@@ -23,6 +23,7 @@ LOSSES = {
     ("a2c", "CartPole-v1"): ActorCritic,
     ("ppo", "CartPole-v1"): PPO,
     ("ppo", "Pendulum-v1"): PPO,
+    ("sebulba", "CartPole-v1"): PPO,
     ("apex", "CartPole-v1"): QLearning,
     ("apex", "Pendulum-v1"): DPG,
     ("sac", "Pendulum-v1"): SAC,

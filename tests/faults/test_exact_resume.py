@@ -48,6 +48,7 @@ OWN = {
     "apex": REPLAY,
     "a2c": {"trajectory_steps": 8},
     "ppo": {"trajectory_steps": 8},
+    "sebulba": {"trajectory_steps": 8},
     "sac": REPLAY,
     "td3": REPLAY,
     "r2d2": SEQUENCES,

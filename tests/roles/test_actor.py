@@ -12,6 +12,7 @@ from wiring import context, opened
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.ports import Policy
 from veldt.roles.actor import Actor
+from veldt.roles.pacing import Pacing
 from veldt.types import (
     DISCOUNTED_RETURN,
     LAST_ACTION,
@@ -156,7 +157,7 @@ def test_groups_that_wait_for_each_others_data_do_not_alternate():
     pytest.importorskip("ale_py")
     sink = SimpleNamespace(reserve=lambda: None)
     environments = Environments(EnvironmentFactory("ALE/Pong-v5"), 4, 2)
-    actor = Actor(environments, LatePolicy(), sink, pacing=Pacing(Weights()))
+    actor = Actor(environments, LatePolicy(), sink, pacing=Pacing(SimpleNamespace()))
     opened(actor, context("actor-0"))
     assert not actor._alternating
     actor.close()

@@ -222,7 +222,8 @@ class Simulation:
             hand_over = self._cost(node, "hand_over") + self._cost(node, "pull")
             yield Work(hand_over, node.kind, _ACTORS)
             needed += 1 / role.pacing.share if role.pacing else 0
-            queue.filled.append((version + self.updates) / 2 if asks else version)
+            changes = asks and role.pacing is None  # also within a trajectory
+            queue.filled.append((version + self.updates) / 2 if changes else version)
             self.engine.fire(queue.changed)
 
     def _inference(self, node: Node) -> Process:

@@ -78,9 +78,9 @@ class Pacing(Part):
 class PacedBatches(ExperiencePart):
     """Joins the trajectories of each batch, in an order that does not depend on timing.
 
-    With `eta` above 0 it also counts the run's env steps, where otherwise actors do: those that
-    were collected when the run ends depend on timing. Nothing is learned from the batch that
-    reaches `total_env_steps`: with eta 0 the run ends before it is complete.
+    With `eta` above 0 it also counts the run's env steps, where otherwise actors do, and the batch
+    that reaches `total_env_steps` is the last: how much more was collected depends on timing. With
+    eta 0 the run ends before this batch is complete, so nothing is learned from it.
 
     Trajectories are held until the batch is released, so that none is lost with a learner that
     dies."""
@@ -127,12 +127,13 @@ class PacedBatches(ExperiencePart):
         batch = Batch(self._arrays, memory_stays=True) if self._arrays else self._placed[0]
         ignored = batch["ignored"][:-1]
         rows = ignored.size - int(np.count_nonzero(ignored))
-        self._env_steps.add(rows / self.rows_per_env_step)
-        return None if self._is_over() else batch
+        self._batch_env_steps = rows / self.rows_per_env_step
+        is_last = self._is_over(self._batch_env_steps)
+        return None if is_last and not self.pacing.eta else batch
 
-    def _is_over(self) -> bool:
+    def _is_over(self, more: float = 0.0) -> bool:
         total = self.total_env_steps
-        return total is not None and self._env_steps.value >= total
+        return total is not None and self._env_steps.value + more >= total
 
     def _place(self, trajectory: Batch, number: int) -> None:
         """Copy a trajectory to its place in batch `number`, or keep it for a later one."""
@@ -154,6 +155,7 @@ class PacedBatches(ExperiencePart):
             array[(slice(None),) * axis + (span,)] = trajectory[name]
 
     def release(self, batch: Batch) -> None:
+        self._env_steps.add(self._batch_env_steps)
         for trajectory in self._placed.values():
             self.source.release(trajectory)
         self._placed.clear()

@@ -50,7 +50,7 @@ class LocalPolicy(Policy):
         self._vector = FlatParameters(self._network).numpy()
         self._step = acting_step(self._network)
         self.selection.open(self._network, context)
-        self._version, self._rows_since_refresh = -1, 0
+        self._version, self._rows_since_refresh = -1, self.refresh_rows
         self._states: list[State] = [self._network.initial_state(width) for width in widths]
         self._state_names = [f"state.{name}" for name in self._network.state_fields()]
         self._replies: list[PolicyReply | None] = [None for _ in widths]

@@ -404,11 +404,13 @@ def actor_traffic(
 ) -> tuple[float, float]:
     """Bytes per env step (sent, received) by nodes that step environments; `counters` by node."""
     sent = received = steps = 0.0
+    ahead = any("collected_env_steps" in own for own in counters.values())
+    stepped = "collected_env_steps" if ahead else "env_steps"
     for node in topology.nodes:
         own = counters.get(node.name, {})
-        if not own.get("env_steps"):
+        if not own.get(stepped):
             continue
-        steps += own["env_steps"]
+        steps += own[stepped]
         ends = {(stem(end.channel.name), end.side): end for _, end in node.ends()}
         for (channel, side), end in ends.items():
             items = own.get(traffic_name(channel, side in WRITING_SIDES), 0.0)
