@@ -37,7 +37,7 @@ from veldt.topology import Topology
 
 @dataclass(frozen=True)
 class Config(Options):
-    """The presets learn as PPO's do; `paper` has the constants of Cleanba."""
+    """The presets are those of `ppo`."""
 
     loss: ClippedOptions = ClippedOptions(
         trace_lambda=0.95,
@@ -113,7 +113,7 @@ ARCHITECTURE = Architecture(
     "sebulba",
     Config,
     build,
-    presets("sebulba", Config()),
+    presets("ppo", Config()),
     central_inference=True,
     refuses={
         "ray": "sebulba works in the shared memory of one machine; use --backend process, or"
