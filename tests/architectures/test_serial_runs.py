@@ -186,7 +186,15 @@ def test_eta_is_the_lag_of_every_row(eta, tmp_path):
     ("architecture", "options"),
     [
         ("sebulba", {}),
-        ("sebulba", {"env": "Pendulum-v1", "num_actors": 3, "groups_per_actor": 1, "eta": 2}),
+        (
+            "sebulba",
+            {
+                "env": "Pendulum-v1",
+                "num_actors": 3,
+                "eta": 2,
+                "sampling_options": {"groups_per_actor": 1},
+            },
+        ),
         ("sebulba", {"env": "veldt/Catch-v0", "recurrent": "gru", "extra_lag": 1}),
         ("ppo", {}),
         ("a2c", {"env": "Pendulum-v1"}),

@@ -41,7 +41,7 @@ class Paced:
         pacing = Pacing(board.source(), eta, share)
         queue = topology.queue("trajectories", LAYOUT, pacing.slots(groups))
         problem = SimpleNamespace(
-            num_actors=groups, spec=SimpleNamespace(rows_per_env_step=1), total_env_steps=None
+            num_actors=groups, spec=SimpleNamespace(rows_per_env_step=1), schedule=None
         )
         batches = pacing.batches(queue, problem)  # type: ignore[arg-type]
         bystander = topology.add("bystander", Role())

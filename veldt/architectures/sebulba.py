@@ -18,11 +18,13 @@ groups instead of running in two threads; the loss is PPO's, where Podracer uses
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from veldt.architectures import Architecture
 from veldt.losses.ppo import PPO, ClippedOptions, PPOOptions
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import Count, CountOrNone, Nodes, Options
+from veldt.options.groups import SAMPLING_OPTIONS
 from veldt.options.presets import presets
 from veldt.problem import Problem
 from veldt.roles.actor import Actor
@@ -52,7 +54,7 @@ class Config(Options):
     """Environments of all actors together; 0: by the kind of environment and the cores."""
     eta: Eta = 1
     """Batches that actors may be ahead of the learner, and so the lag; 0 is PPO's barrier."""
-    groups_per_actor: Nodes = 2
+    groups_per_actor: Annotated[Nodes, SAMPLING_OPTIONS] = 2
     """Groups of environments per actor; 2 hides inference behind stepping."""
 
 
@@ -102,7 +104,7 @@ def build(config: Config, problem: Problem) -> Topology:
             LocalOptimizer(config.optimizer),
             weights.source(),
             weights.sink,
-            decay_env_steps=config.optimizer.decays_over(problem.total_env_steps),
+            decay=config.optimizer.decays_over(problem.schedule),
             compute=problem.compute,
         ),
     )

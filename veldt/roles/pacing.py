@@ -59,7 +59,7 @@ class Pacing(Part):
             self,
             groups_per_actor * problem.num_actors,
             problem.spec.rows_per_env_step,
-            problem.total_env_steps,
+            None if problem.schedule is None else problem.schedule.env_steps,
         )
 
     def next_turn(self, turn: int) -> int | None:
