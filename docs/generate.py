@@ -279,6 +279,8 @@ LINEAGE = (
      ("central_inference", "central_inference_on_a_gpu", "weight_traffic")),
     ("seed_rl", "sample_factory", "observations are copied, and actors wait for replies",
      "one machine: slot numbers are sent, two groups alternate", ("double_buffering",)),
+    ("sample_factory", "sebulba", "lag, and with it the result, depends on timing",
+     "a fixed pace: collection is one update ahead, with the same bits each time", ()),
     ("impala", "league", "one opponent, or none",
      "a pool of frozen players, chosen by results", ()),
 )  # fmt: skip
