@@ -56,7 +56,7 @@ class Stream:
 
 def origin(trajectory: dict[str, np.ndarray]) -> tuple[int, int, int]:
     """Actor, incarnation and sequence number of a trajectory."""
-    actor, incarnation, sequence, _ = trajectory["provenance"].reshape(-1).tolist()
+    actor, incarnation, sequence, *_ = trajectory["provenance"].reshape(-1).tolist()
     return actor, incarnation, sequence
 
 
