@@ -80,7 +80,6 @@ def build(config: Config, problem: Problem) -> Topology:
     topology = Topology(network)
     weights = topology.board("weights", network)
     slots = config.queue_trajectories * math.ceil(problem.num_actors / config.num_learners)
-    slots = max(slots, config.batch_of(problem))
     trajectories = topology.several_queues("trajectories", layout, slots, config.num_learners)
     for index in range(problem.num_actors):
         topology.add(
