@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from veldt.losses.sac import SAC, SACOptions
-from veldt.losses.target_network import SoftTarget, TargetNetwork
+from veldt.losses.target_network import TargetNetwork
 from veldt.losses.td3 import TD3, TD3Options
 from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
@@ -169,7 +169,7 @@ def test_the_actor_of_td3_is_learned_every_second_update():
 def test_soft_target_moves_by_its_share_once_per_period():
     network = network_of("td3")
     flat = FlatParameters(network)
-    target = SoftTarget(network, tau=0.25, period_updates=2)
+    target = TargetNetwork(network, tau=0.25, period_updates=2)
     followed = FlatParameters(target.network)
     start = followed.vector.clone()
     flat.vector.fill_(1.0)
@@ -180,7 +180,7 @@ def test_soft_target_moves_by_its_share_once_per_period():
 
 
 def test_targets_take_over_statistics_as_they_are():
-    for make in (lambda n: SoftTarget(n, 0.25), lambda n: TargetNetwork(n, 1)):
+    for make in (lambda n: TargetNetwork(n, tau=0.25), lambda n: TargetNetwork(n, 1)):
         network = torch.nn.Linear(2, 2)
         network.register_buffer("mean", torch.zeros(2))
         target = make(network)

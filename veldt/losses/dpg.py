@@ -46,8 +46,9 @@ def actor_loss(action: Tensor, q: Tensor, bound: float | None = 1.0) -> Tensor:
     if bound is not None:
         slope = slope.clamp(-bound, bound)
     gain = (slope * action).flatten(1).sum(-1)
-    terms = gain.detach() - gain - q.detach()  # reads as -q, differentiates as -slope . action
-    return terms.mean()
+    return (
+        gain.detach() - gain - q.detach()
+    ).mean()  # reads as -q, differentiates as -slope . action
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,13 @@ class DPG(WithTarget):
 
     def open(self, network: Network) -> None:
         assert isinstance(network, DPGNetwork)
+        super().open(network)
         self._network: DPGNetwork = network
         self._target = TargetNetwork(network, self.q.target_period_updates)
-        self._leaves = [leaf.name for leaf in network.spec.observation]
 
     def __call__(self, batch: Tensors) -> Loss:
         network, target = self._network, self._target.network
-        now = {name: batch[name] for name in self._leaves}
-        later = {name: batch["next_" + name] for name in self._leaves}
+        now, later = self._ends(batch)
         with torch.no_grad():
             bootstrap = target.critic(later, target.actor(later))
             reward = batch["reward"] * network.reward_scale()

@@ -136,9 +136,6 @@ class QLearning(WithTarget):
     def open(self, network: Network) -> None:
         super().open(network)
         self._target = TargetNetwork(network, self.options.target_period_updates)
-        self._leaves = [leaf.name for leaf in network.spec.observation]
-        if network.spec.action_mask_size:
-            self._leaves.append(ACTION_MASK)
 
     def constants(self) -> Hashable | None:
         return self.options
@@ -146,8 +143,7 @@ class QLearning(WithTarget):
     def __call__(self, batch: Tensors) -> Loss:
         reward = batch["reward"]
         first = torch.zeros_like(reward, dtype=torch.bool)
-        now = {name: batch[name] for name in self._leaves}
-        later = {name: batch["next_" + name] for name in self._leaves}
+        now, later = self._ends(batch)
         q = self._network.step(now, (), first)[0].q_values
         with torch.no_grad():
             target = self._target.network.step(later, (), first)[0].q_values

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from veldt.losses import Loss, Tensors
-from veldt.losses.target_network import SoftTarget, WithNoisyTarget
+from veldt.losses.target_network import TargetNetwork, WithNoisyTarget
 from veldt.losses.td3 import TwinCriticOptions, twin_critic_loss
 from veldt.networks import Network, SACNetwork
 from veldt.options.groups import LOSS_OPTIONS
@@ -74,16 +74,14 @@ class SAC(WithNoisyTarget):
         assert isinstance(network, SACNetwork)
         super().open(network)
         self._network: SACNetwork = network
-        self._target = SoftTarget(network, self.options.soft_update)
-        self._leaves = [leaf.name for leaf in network.spec.observation]
+        self._target = TargetNetwork(network, tau=self.options.soft_update)
         self._dimensions = len(network.spec.action.low)
         given = self.options.target_entropy
         self._target_entropy = -float(self._dimensions) if given is None else given
 
     def __call__(self, batch: Tensors) -> Loss:
         network = self._network
-        now = {name: batch[name] for name in self._leaves}
-        later = {name: batch["next_" + name] for name in self._leaves}
+        now, later = self._ends(batch)
         noise = self._normal(2, len(batch["reward"]), self._dimensions)
         temperature = network.temperature.log.exp()
         targets = self._targets(batch, later, noise[0], temperature)

@@ -10,75 +10,69 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from veldt.losses import Objective
+from veldt.losses import Objective, Tensors
 from veldt.networks import Network
 from veldt.role import Arrays
+from veldt.types import ACTION_MASK
 
 AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 
 
 class TargetNetwork(Generic[AnyNetwork]):
-    """Overwritten by `online` once per `period_updates` versions."""
+    """Follows `online` by a share `tau` (1: a copy) once per `period_updates` versions.
 
-    def __init__(self, online: AnyNetwork, period_updates: int) -> None:
-        self.network: AnyNetwork = copy.deepcopy(online).requires_grad_(False)
-        self._period, self._copies = period_updates, 0
-        self._from = [*online.parameters(), *online.buffers()]
-        self._to = [*self.network.parameters(), *self.network.buffers()]
+    Statistics are copied as they are."""
 
-    @torch.no_grad()
-    def after_update(self, version: int) -> None:
-        """Versions may jump where others step the weights: a copy is due for each full period."""
-        due = version // self._period
-        if due > self._copies:
-            self._copies = due
-            torch._foreach_copy_(self._to, self._from)
-
-    def state(self) -> dict[str, np.ndarray]:
-        arrays = {f"target.{i}": entry.cpu().numpy() for i, entry in enumerate(self._to)}
-        return {**arrays, "target_copies": np.array(self._copies)}
-
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
-        for i, entry in enumerate(self._to):
-            entry.copy_(torch.from_numpy(state[f"target.{i}"]))
-        self._copies = int(state["target_copies"])
-
-
-class SoftTarget(Generic[AnyNetwork]):
-    """Follows `online` by a share `tau` at each full period; statistics are copied as they are."""
-
-    def __init__(self, online: AnyNetwork, tau: float, period_updates: int = 1) -> None:
+    def __init__(self, online: AnyNetwork, period_updates: int = 1, tau: float = 1.0) -> None:
         if not 0.0 < tau <= 1.0:
             raise ValueError(f"soft_update is {tau}; use more than 0 and at most 1")
         self.network: AnyNetwork = copy.deepcopy(online).requires_grad_(False)
-        self._tau, self._period = tau, period_updates
-        self._online: list[Tensor] = list(online.parameters())
-        self._own: list[Tensor] = list(self.network.parameters())
-        self._statistics = list(online.buffers()), list(self.network.buffers())
+        self._period, self._tau, self._steps = period_updates, tau, 0
+        self._weights: list[Tensor] = [*self.network.parameters()]
+        self._online: list[Tensor] = [*online.parameters()]
+        self._statistics = [*self.network.buffers()], [*online.buffers()]
 
     @torch.no_grad()
     def after_update(self, version: int) -> None:
-        if version % self._period:
+        """Versions may jump where others step the weights: a step is due for each full period."""
+        due = version // self._period
+        if due <= self._steps:
             return
-        torch._foreach_lerp_(self._own, self._online, self._tau)
-        online, own = self._statistics
+        self._steps = due
+        torch._foreach_lerp_(self._weights, self._online, self._tau)
+        own, online = self._statistics
         if own:
             torch._foreach_copy_(own, online)
 
-    def state(self) -> dict[str, np.ndarray]:
-        entries = [*self._own, *self._statistics[1]]
-        return {f"target.{i}": entry.cpu().numpy() for i, entry in enumerate(entries)}
+    def _entries(self) -> dict[str, Tensor]:
+        own = [*self._weights, *self._statistics[0]]
+        return {f"target.{i}": entry for i, entry in enumerate(own)}
 
-    @torch.no_grad()
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
-        for i, entry in enumerate([*self._own, *self._statistics[1]]):
-            entry.copy_(torch.from_numpy(state[f"target.{i}"]))
+    def state(self) -> Arrays:
+        arrays = {name: entry.cpu().numpy() for name, entry in self._entries().items()}
+        return {**arrays, "target_copies": np.array(self._steps)}
+
+    def load_state(self, state: Arrays) -> None:
+        for name, entry in self._entries().items():
+            entry.copy_(torch.from_numpy(state[name]))
+        self._steps = int(state["target_copies"])
 
 
 class WithTarget(Objective):
-    """An objective that owns a target network of `_target`."""
+    """An objective over replayed data that owns a target network."""
 
-    _target: TargetNetwork[Any] | SoftTarget[Any]
+    _target: TargetNetwork[Any]
+
+    def open(self, network: Network) -> None:
+        super().open(network)
+        self._leaves = [leaf.name for leaf in network.spec.observation]
+        if network.spec.action_mask_size:
+            self._leaves.append(ACTION_MASK)
+
+    def _ends(self, batch: Tensors) -> tuple[Tensors, Tensors]:
+        """What was observed at both ends of transitions."""
+        now = {name: batch[name] for name in self._leaves}
+        return now, {name: batch["next_" + name] for name in self._leaves}
 
     def after_update(self, version: int) -> None:
         self._target.after_update(version)

@@ -18,7 +18,7 @@ from veldt.families import FEW_NUMBERS, num_numbers
 from veldt.losses import Loss, Tensors, TransitionOptions
 from veldt.losses.dpg import actor_loss
 from veldt.losses.q_learning import QLoss, squared, weighted_mean
-from veldt.losses.target_network import SoftTarget, WithNoisyTarget
+from veldt.losses.target_network import TargetNetwork, WithNoisyTarget
 from veldt.networks import Network, NetworkOptions, TD3Network
 from veldt.options.checked import Bounds, Count, NotNegative
 from veldt.options.groups import LOSS_OPTIONS
@@ -101,14 +101,12 @@ class TD3(WithNoisyTarget):
         super().open(network)
         self._network: TD3Network = network
         options = self.options
-        self._target = SoftTarget(network, options.soft_update, options.actor_period_updates)
+        self._target = TargetNetwork(network, options.actor_period_updates, options.soft_update)
         self._version = 0
-        self._leaves = [leaf.name for leaf in network.spec.observation]
 
     def __call__(self, batch: Tensors) -> Loss:
         network = self._network
-        now = {name: batch[name] for name in self._leaves}
-        later = {name: batch["next_" + name] for name in self._leaves}
+        now, later = self._ends(batch)
         targets = self._targets(batch, later)
         critic = twin_critic_loss(
             network.critics(now, batch["action"]), targets, batch.get("weight")

@@ -54,7 +54,13 @@ class NetworkDetails(KeyedOptions):
     last_action_and_reward: bool = False
     """feed the last action and reward to the network"""
     distribution: Literal["auto", "gaussian", "tanh_gaussian"] = "auto"
-    """for Box actions: auto, gaussian or tanh_gaussian"""
+    """for Box actions: auto (tanh_gaussian where the bounds are finite), gaussian or
+    tanh_gaussian"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.hidden_sizes:
+            raise ConfigurationError("hidden_sizes needs at least one layer")
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,6 @@ class RunOptions(Options):
     env_options: dict[str, object] = field(default_factory=dict)
     """Keyword arguments of the environment."""
     wrappers: Wrappers = Wrappers()
-    """How the environment is wrapped and stepped."""
     backend: Backend = "process"
     """Where nodes run: serial (one thread, deterministic), process (shared memory) or ray."""
     seed: Annotated[int, Bounds(0, 2**63, below=True)] = 0
@@ -109,11 +114,9 @@ class RunOptions(Options):
     network: str | Callable[..., object] = "auto"
     """auto, mlp, nature, resnet, small_conv, or module:function that makes an nn.Module."""
     network_options: NetworkDetails = NetworkDetails()
-    """Sizes and inputs of the network."""
     recurrent: Literal["none", "lstm", "gru"] = "none"
     """Recurrent core: none, lstm or gru."""
     checkpoint_options: CheckpointOptions = CheckpointOptions()
-    """When checkpoints are saved, and how many are kept."""
     evaluation_episodes: CountOrNone = 20
     """Fresh episodes that confirm a target and that are played at the end; 0: none at the end."""
     extra_lag: Annotated[int, Bounds(0, 10_000)] = 0
@@ -132,8 +135,6 @@ class RunOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.network_options.hidden_sizes:
-            raise ConfigurationError("network_options hidden_sizes needs at least one layer")
         if self.target_return is not None and self.evaluation_episodes < 1:
             raise ConfigurationError("target_return needs evaluation_episodes of 1 or more")
         for name in self.devices() or ("cpu",):

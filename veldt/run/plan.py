@@ -159,7 +159,7 @@ def _checked_plan(
     problem = Problem(
         environment,
         spec,
-        NetworkOptions(options.network, recurrent=options.recurrent, **vars(network)),
+        NetworkOptions(encoder=options.network, recurrent=options.recurrent, **vars(network)),
         seed=options.seed,
         num_actors=num_actors,
         envs_per_actor=width,
