@@ -39,10 +39,13 @@ from veldt.topology import Topology
 
 @dataclass(frozen=True)
 class Config(Options):
-    """Defaults suit small control tasks; the preset `paper` has the published constants."""
+    """Defaults suit small control tasks; the preset `paper` has the published constants. With a
+    smaller epsilon RMSProp takes huge steps when a long time without errors ends."""
 
     loss: VTraceOptions = VTraceOptions(trace_lambda=0.95, normalize_returns=True)
-    optimizer: OptimizerOptions = OptimizerOptions("rmsprop", 5e-3, max_grad_norm=2.0)
+    optimizer: OptimizerOptions = OptimizerOptions(
+        "rmsprop", 8e-3, optimizer_epsilon=1e-4, max_grad_norm=2.0
+    )
     trajectory_steps: Count = 10
     """Environment steps per trajectory."""
     num_envs: CountOrNone = 0
