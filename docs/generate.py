@@ -325,10 +325,12 @@ def _evidence_table(results: Path) -> str:
         return NOT_MEASURED
     document = _read(path)
     rows = [cost_cells(name, row) for name, row in document["systems"].items()]
+    # Options that were removed since; the report always has these columns.
+    command = re.sub(r" --(timeline|ceiling-seconds) \S+| --evidence", "", document["command"])
     machine = document["machine"]
     return (
         f"{table(list(COST_COLUMNS), rows)}\n\nBytes that pass an actor's ends per env step of"
-        f" {document['env']}; waiting is a share of the time. `{document['command']}` on"
+        f" {document['env']}; waiting is a share of the time. `{command}` on"
         f" {machine['cores']} cores of {machine['cpu']}."
     )
 
