@@ -16,10 +16,12 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import veldt
 from veldt.architectures import ARCHITECTURES
 from veldt.cli import main as cli
 from veldt.cli import parsers
@@ -42,6 +44,8 @@ EXAMPLES = {
     "lag_dial.py": ("--env-steps", "500", "--seeds", "1", "--lags", "0", "4"),
     "play_onnx.py": ("pole.onnx",),
 }
+SYSTEMS = {"own_head.py", "own_loss.py", "own_optimizer.py", "own_passes.py"}
+"""Architecture files: published systems with one part replaced."""
 BESIDE_A_RUN = {"external_cart_pole.py"}
 """Run by tests/faults/test_external_clients.py: they end when a run that they talk to does."""
 BEFORE = {
@@ -178,7 +182,7 @@ def test_links_lead_somewhere():
 
 
 def test_every_example_is_run():
-    known = set(EXAMPLES) | BESIDE_A_RUN
+    known = set(EXAMPLES) | SYSTEMS | BESIDE_A_RUN
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == known
 
 
@@ -189,6 +193,19 @@ def test_examples_run(name, folder, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [name, *EXAMPLES[name]])
     runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted(SYSTEMS))
+def test_systems_with_another_part_train(name, folder):
+    file = ROOT / "examples" / name
+    assert sum(map(bool, file.read_text().splitlines())) <= 40
+    short = {"backend": "serial", "total_env_steps": 2000, "evaluation_episodes": 1}
+    run = partial(veldt.train, env="CartPole-v1", num_actors=1, envs_per_actor=8, **short)
+    (folder / name).write_text(file.read_text())
+    own, published = run(name), run("impala" if name == "own_loss.py" else "a2c")
+    assert own.updates > 0
+    assert own.chosen["preset"] == published.chosen["preset"]
+    assert own.parameters_sha256 != published.parameters_sha256
 
 
 @pytest.fixture(scope="module")

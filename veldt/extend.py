@@ -11,10 +11,14 @@ from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.errors import ConfigurationError
 from veldt.losses import Loss, Objective, Tensors
-from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
+from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions, policy_gradient_loss
 from veldt.losses.ppo import PPO, Appo, ClippedOptions, PPOOptions, SynchronousOptions
 from veldt.losses.q_learning import QLearning, QLearningOptions
-from veldt.networks import FlatParameters, Network, NetworkFactory
+from veldt.losses.returns import Rows, n_step_returns, reduce_over_valid
+from veldt.losses.trajectories import Evaluated, Minibatches, TrajectoryReader, select_rows
+from veldt.losses.vtrace import Traces, VTrace, vtrace
+from veldt.networks import FlatParameters, Network, NetworkFactory, PolicyValueNetwork
+from veldt.networks.encoders import make_encoder
 from veldt.optimizers import OptimizerOptions
 from veldt.options.checked import (
     Bounds,
@@ -27,6 +31,7 @@ from veldt.options.checked import (
     Positive,
 )
 from veldt.options.fields import changed
+from veldt.options.presets import presets
 from veldt.ports import (
     ExperiencePart,
     ExperienceSink,
@@ -95,17 +100,14 @@ __all__ = [
     "ActorCritic",
     "ActorCriticOptions",
     "Appo",
-    "ClippedOptions",
-    "PPO",
-    "PPOOptions",
-    "SynchronousOptions",
     "Architecture",
     "Arrays",
     "Batch",
-    "BatchRule",
     "BatchedPolicy",
+    "BatchRule",
     "Board",
     "Bounds",
+    "ClippedOptions",
     "Compute",
     "ConfigurationError",
     "Count",
@@ -113,10 +115,11 @@ __all__ = [
     "Decay",
     "End",
     "EnvironmentFactory",
-    "EnvironmentSpec",
     "Environments",
+    "EnvironmentSpec",
     "EpsilonGreedy",
     "EpsilonOptions",
+    "Evaluated",
     "ExperiencePart",
     "ExperienceSink",
     "ExperienceSource",
@@ -132,6 +135,7 @@ __all__ = [
     "LocalOptimizer",
     "LocalPolicy",
     "Loss",
+    "Minibatches",
     "Network",
     "NetworkFactory",
     "Node",
@@ -141,13 +145,16 @@ __all__ = [
     "ObservationLeaf",
     "OptimizerOptions",
     "Options",
+    "Parameters",
     "ParameterSink",
     "ParameterSource",
-    "Parameters",
     "Part",
     "Policy",
     "PolicyReply",
+    "PolicyValueNetwork",
     "Positive",
+    "PPO",
+    "PPOOptions",
     "PrioritizedReplayOptions",
     "PrioritizedSource",
     "PrioritizedTable",
@@ -159,9 +166,10 @@ __all__ = [
     "Replay",
     "ReplayOptions",
     "RequestClient",
-    "RequestServer",
     "Requests",
+    "RequestServer",
     "Role",
+    "Rows",
     "SampleActions",
     "ScratchSink",
     "Selection",
@@ -175,13 +183,24 @@ __all__ = [
     "StreamInference",
     "StreamPolicy",
     "StreamServer",
+    "SynchronousOptions",
     "Tensors",
     "Topology",
+    "Traces",
+    "TrajectoryReader",
     "UniformTable",
+    "VTrace",
     "add_parameter_server",
     "changed",
     "hogwild_workers",
+    "make_encoder",
+    "n_step_returns",
+    "policy_gradient_loss",
+    "presets",
     "recurrent_memory",
+    "reduce_over_valid",
+    "select_rows",
     "stream_layouts",
     "synchronous_group",
+    "vtrace",
 ]

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Environments
 from veldt.environments.lookup import ExternalEndpoint, external_address
 from veldt.errors import ConfigurationError
 from veldt.losses import LossOptions
-from veldt.networks import FirstWeights, NetworkFactory, NetworkOptions
+from veldt.networks import FirstWeights, Network, NetworkFactory, NetworkOptions
 from veldt.optimizers import Schedule
 from veldt.types import DISCOUNTED_RETURN, EnvironmentSpec, Field, Layout, trajectory_layout
 
@@ -32,11 +32,15 @@ class Problem:
     """What part of the run has passed; None where its end is not known."""
     first: FirstWeights | None = None
     """Weights of a trained network to begin with."""
+    heads: Mapping[str, type[Network]] = field(default_factory=dict)
+    """Networks of your own in place of those of a head, by its name."""
 
     def network(self, head: str, loss: LossOptions, *, dueling: bool = False) -> NetworkFactory:
         """The network with this head ("policy_value", "q", "dpg", "sac" or "td3") for `loss`."""
         shape = loss.network_options(replace(self.shape, dueling=dueling), self.spec)
-        network = NetworkFactory(shape, self.spec, head, self.seed, self.first)
+        network = NetworkFactory(
+            shape, self.spec, self.heads.get(head, head), self.seed, self.first
+        )
         network.require_memory()
         return network
 

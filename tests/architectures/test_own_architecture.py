@@ -69,6 +69,10 @@ def test_what_cannot_be_used_is_refused_with_the_remedy(tmp_path):
         architectures.load("no.such.module")
     with pytest.raises(ConfigurationError, match="hidden by another module json"):
         architectures.load(str(write(tmp_path / "json.py")))
+    renamed = write(tmp_path / "renamed.py")
+    renamed.write_text(renamed.read_text().replace('presets("ppo"', 'presets("renamed"'))
+    with pytest.raises(ConfigurationError, match="there are no presets renamed"):
+        architectures.load(str(renamed))
     (tmp_path / "half.py").write_text("ARCHITECTURE = None\n")
     with pytest.raises(ConfigurationError, match="has no ARCHITECTURE"):
         architectures.load("half.py")

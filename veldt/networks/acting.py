@@ -16,6 +16,7 @@ from veldt.networks.distributions import MASKED_LOGIT
 from veldt.networks.encoders import FlatEncoder
 from veldt.networks.flat_parameters import FlatParameters
 from veldt.networks.heads import (
+    HEADS,
     LEAST_VALUE_VARIANCE,
     ActionOutput,
     BoundedActionNetwork,
@@ -196,6 +197,8 @@ def numpy_step(network: Network) -> Callable[[Observations], Outputs] | None:
     encoder = network.encoder if actor is None else actor["encoder"]
     has_past = network.core is not None or network.config.last_action_and_reward
     if has_past or not isinstance(encoder, FlatEncoder) or len(encoder.leaves) != 1:
+        return None
+    if type(network) not in HEADS.values():  # a user's own, whose outputs are in torch only
         return None
     [leaf] = encoder.leaves
     if leaf.kind != "vector" or leaf.dtype == "uint8" or not next(network.parameters()).is_cpu:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from veldt.errors import ConfigurationError
 from veldt.networks.encoders import is_ready_made
 from veldt.networks.flat_parameters import FlatParameters
-from veldt.networks.heads import make_network
+from veldt.networks.heads import Head, make_network
 from veldt.networks.network import Network
 from veldt.networks.options import NetworkOptions
 from veldt.options import NetworkDetails
@@ -39,14 +39,14 @@ class NetworkFactory:
     Args:
         config: Encoder, sizes, core and normalizations.
         spec: The environment's observations and actions.
-        head: policy_value, q, dpg, sac or td3.
+        head: policy_value, q, dpg, sac or td3, or a class.
         seed: Of the weights.
         first: Trained weights that replace the drawn ones.
     """
 
     config: NetworkOptions
     spec: EnvironmentSpec
-    head: str
+    head: Head
     seed: int = 0
     first: FirstWeights | None = field(default=None, repr=False, compare=False)
 
@@ -120,12 +120,12 @@ class FirstWeights:
     tensors: dict[str, np.ndarray]
     config: NetworkOptions
     spec: EnvironmentSpec
-    head: str
+    head: Head
     part: Part = "all"
 
     @torch.no_grad()
     def fill(
-        self, network: nn.Module, config: NetworkOptions, spec: EnvironmentSpec, head: str
+        self, network: nn.Module, config: NetworkOptions, spec: EnvironmentSpec, head: Head
     ) -> None:
         """Overwrite the tensors that are taken over; refuse a network that they do not fit."""
         here = {name: entry for name, entry in tensors_of(network).items() if self._takes(name)}
@@ -139,7 +139,7 @@ class FirstWeights:
         return self.part == "all" or _part_of(name) in (_ENCODER, _NORMALIZER)
 
     def _differences(
-        self, here: dict[str, Tensor], config: NetworkOptions, spec: EnvironmentSpec, head: str
+        self, here: dict[str, Tensor], config: NetworkOptions, spec: EnvironmentSpec, head: Head
     ) -> Iterator[tuple[str, str]]:
         """What differs, and the remedy."""
         takes_all, or_encoder = self.part == "all", "or use --from RUN:best:encoder"

@@ -30,6 +30,8 @@ LEAST_VALUE_VARIANCE = 1e-4  # where rewards are rare, targets are nearly equal 
 
 
 Observations = dict[str, Tensor]
+Head = str | type[Network]
+"""One of HEADS by name, or a class."""
 
 
 class PolicyValueOutput(NamedTuple):
@@ -102,7 +104,7 @@ class PolicyValueNetwork(Network):
     def output_fields(self) -> dict[str, Field]:
         return {"behaviour_logits": Field((self.num_params,), "float32")}
 
-    def _outputs(self, features: Tensor, observations: Observations) -> PolicyValueOutput:
+    def outputs(self, features: Tensor, observations: Observations) -> PolicyValueOutput:
         logits, value = self.head(features).split_with_sizes((self.num_params, 1), 1)
         if ACTION_MASK in observations:
             logits = logits.masked_fill(~observations[ACTION_MASK], MASKED_LOGIT)
@@ -143,7 +145,7 @@ class QNetwork(Network):
         """The values of the action taken and of the best one, all an n-step error needs."""
         return {"value_taken": Field((), "float32"), "value_best": Field((), "float32")}
 
-    def _outputs(self, features: Tensor, observations: Observations) -> QOutput:
+    def outputs(self, features: Tensor, observations: Observations) -> QOutput:
         if not self.config.dueling:
             return QOutput(self.head(features))
         value, advantage = self.streams(features).split(self.width, dim=1)
@@ -194,17 +196,14 @@ class BoundedActionNetwork(Network):
     def env_action(self, action: np.ndarray) -> np.ndarray:
         return scale_to_bounds(action, self._low, self._high)
 
-    def _normalized(self, observations: Observations) -> Observations:
-        return observations if self.normalizer is None else self.normalizer(observations)
-
     def _features(self, observations: Observations, first: Tensor) -> Tensor:
-        encoded = self.actor_part["encoder"](self._normalized(observations))
+        encoded = self.actor_part["encoder"](self.normalized(observations))
         return self.actor_part["head"](encoded)
 
     def _squashed(self, raw: Tensor) -> Tensor:
         return torch.tanh(raw).reshape(-1, *self.spec.action.shape)
 
-    def _outputs(self, features: Tensor, observations: Observations) -> Any:
+    def outputs(self, features: Tensor, observations: Observations) -> Any:
         return ActionOutput(self._squashed(features))
 
 
@@ -242,7 +241,7 @@ class DPGNetwork(BoundedActionNetwork):
         self.critic_part = Critic(config, spec, (width,), activation, generator)
 
     def critic(self, observations: Observations, action: Tensor) -> Tensor:
-        return self.critic_part(self._normalized(observations), action)
+        return self.critic_part(self.normalized(observations), action)
 
 
 class TwinCriticNetwork(BoundedActionNetwork):
@@ -273,7 +272,7 @@ class TwinCriticNetwork(BoundedActionNetwork):
 
     def critics(self, observations: Observations, action: Tensor) -> Tensor:
         """Observations [N, ...], actions [N, *shape] in [-1, 1] -> q of both critics [2, N]."""
-        observations = self._normalized(observations)
+        observations = self.normalized(observations)
         return torch.stack([critic(observations, action) for critic in self.critic_part])
 
     def critic(self, observations: Observations, action: Tensor) -> Tensor:
@@ -314,7 +313,7 @@ class SACNetwork(TwinCriticNetwork):
         u = mean + std * noise
         return self._squashed(u), self.normal.log_prob(params, u)
 
-    def _outputs(self, features: Tensor, observations: Observations) -> SACOutput:
+    def outputs(self, features: Tensor, observations: Observations) -> SACOutput:
         mean, _ = self.normal.moments(features)
         return SACOutput(self._squashed(mean), features)
 
@@ -323,7 +322,7 @@ class TD3Network(TwinCriticNetwork):
     """A deterministic actor and two critics."""
 
 
-_HEADS: dict[str, Any] = {
+HEADS: dict[str, Any] = {
     "policy_value": PolicyValueNetwork,
     "q": QNetwork,
     "dpg": DPGNetwork,
@@ -333,23 +332,24 @@ _HEADS: dict[str, Any] = {
 
 
 def make_network(
-    config: NetworkOptions, spec: EnvironmentSpec, head: str, seed: int | None
+    config: NetworkOptions, spec: EnvironmentSpec, head: Head, seed: int | None
 ) -> Network:
     """A network on the CPU whose weights are determined by `seed` alone; None leaves them blank.
 
     Args:
         config: Encoder, sizes, core and normalizations.
         spec: The environment's observations and actions.
-        head: policy_value, q, dpg, sac or td3.
+        head: policy_value, q, dpg, sac or td3, or a class of your own.
         seed: Of the weights; None: arbitrary weights, to be overwritten.
     """
-    if head not in _HEADS:
-        raise ValueError(f"unknown head '{head}'; use {', '.join(_HEADS)}")
+    if isinstance(head, str) and head not in HEADS:
+        raise ValueError(f"unknown head '{head}'; use {', '.join(HEADS)}")
+    kind: Any = HEADS[head] if isinstance(head, str) else head
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     # A user's own module draws from the global stream, which is restored afterwards.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed or 0)
-        return _HEADS[head](config, spec, generator)
+        return kind(config, spec, generator)
 
 
 def masked_q(q_values: Tensor, observations: Observations) -> Tensor:

@@ -65,8 +65,10 @@ class Network(nn.Module, ABC):
         return num_features
 
     @abstractmethod
-    def _outputs(self, features: Tensor, observations: dict[str, Tensor]) -> Any:
-        """The head: features [N, F] -> a NamedTuple of tensors [N, ...]."""
+    def outputs(self, features: Tensor, observations: dict[str, Tensor]) -> Any:
+        """The head: features [N, F] -> a NamedTuple of tensors [N, ...].
+
+        `observations` are those of the environment, before any normaliser."""
 
     def initial_state(self, batch: int) -> State:
         """Recurrent state of `batch` new episodes; () without a core."""
@@ -107,7 +109,7 @@ class Network(nn.Module, ABC):
         if self.core is not None:
             state = self.core.step(features, state, first)
             features = state[0]
-        return self._outputs(features, observations), state
+        return self.outputs(features, observations), state
 
     def unroll(
         self, observations: dict[str, Tensor], state: State, first: Tensor
@@ -123,19 +125,21 @@ class Network(nn.Module, ABC):
         if self.core is not None:
             states = self.core.unroll(features.unflatten(0, rows), state, first)
             features = states[0].flatten(0, 1)
-        outputs = self._outputs(features, folded)
+        outputs = self.outputs(features, folded)
         return type(outputs)(*(entry.unflatten(0, rows) for entry in outputs)), states
 
     def _features(self, observations: dict[str, Tensor], first: Tensor) -> Tensor:
-        if self.normalizer is not None:
-            observations = self.normalizer(observations)
-        features = self.encoder(observations)
+        features = self.encoder(self.normalized(observations))
         if not self.config.last_action_and_reward:
             return features
         action = self._actions.action_features(observations[LAST_ACTION])
         reward = observations[LAST_REWARD].clamp(-1.0, 1.0).unsqueeze(1)
         past = torch.cat((action, reward), dim=1).masked_fill(first.unsqueeze(1), 0.0)
         return torch.cat((features, past), dim=1)
+
+    def normalized(self, observations: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What encoders read: normalised observations where options ask for it."""
+        return observations if self.normalizer is None else self.normalizer(observations)
 
     def update_statistics(self, observations: dict[str, Tensor], valid: Tensor) -> None:
         """Merge raw observations [..., *leaf] into the normalizer where `valid` [...]."""

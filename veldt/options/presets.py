@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
 
+from veldt.errors import ConfigurationError
 from veldt.options.fields import with_values
 
 C = TypeVar("C")
@@ -30,6 +31,12 @@ def presets(name: str | Path, defaults: C) -> dict[str, C]:
         The options of each preset, by its name.
     """
     file = name if isinstance(name, Path) else _FOLDER / f"{name}.toml"
+    if not file.is_file():
+        published = ", ".join(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+        raise ConfigurationError(
+            f"there are no presets {name}; name the system that yours was copied from"
+            f" ({published}), or the path of a TOML file of your own"
+        )
     found: dict[str, C] = {}
     for name, table in tomllib.loads(file.read_text(encoding="utf-8")).items():
         like = table.pop("like", None)
