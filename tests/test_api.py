@@ -124,3 +124,11 @@ def test_a_budget_ends_where_it_says(backend, tmp_path):
     assert result.stopped_by == "env_steps"
     most = 8 if backend == "serial" else 800  # what two actors do until it is noticed
     assert 2000 <= result.env_steps < 2000 + most
+
+
+def test_a_run_that_learned_nothing_says_so(tmp_path, capsys):
+    short = {"backend": "serial", "total_env_steps": 20, "evaluation_episodes": 0}
+    result = veldt.train("dqn", "CartPole-v1", run_dir=tmp_path / "run", quiet=False, **short)
+    assert not result.trained
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["trained"] is False
+    assert "0 updates: nothing was learned" in capsys.readouterr().out

@@ -252,7 +252,8 @@ def _planned(
 
 
 def split_options(options: dict[str, Any]) -> tuple[RunOptions, dict[str, Any]]:
-    """The options of every run, and the architecture's own by name."""
+    """The options of every run, and the architecture's own by name; paths become text."""
+    options = {n: str(value) if isinstance(value, Path) else value for n, value in options.items()}
     own = {name: value for name, value in options.items() if name not in _COMMON}
     common = {name: value for name, value in options.items() if name in _COMMON}
     return RunOptions(**common), own

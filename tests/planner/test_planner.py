@@ -9,7 +9,7 @@ from veldt.architectures import ARCHITECTURES
 from veldt.cli.main import main
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
-from veldt.planner.command import Planner, trials_of
+from veldt.planner.command import Planner, PlanOptions, Prediction, _print, trials_of
 from veldt.planner.simulation import Engine, Work
 from veldt.planner.times import Times, spans
 from veldt.run.plan import make_plan
@@ -158,6 +158,13 @@ def test_the_command_prints_json_and_words(tmp_path, capsys):
     assert wanted <= entries[0].keys()
     assert main(words) == 0
     assert "waits for" in capsys.readouterr().out
+
+
+def test_words_never_advise_actors_that_cost_speed(capsys):
+    rates = ((1, 900.0), (4, 400.0))
+    found = [Prediction(n, 2, rate, rate, rate, 0.0, "the actors: add actors") for n, rate in rates]
+    _print("impala", found, PlanOptions("CartPole-v1"), {})
+    assert "fastest with 1 actors; with 4 it loses 56%." in capsys.readouterr().out
 
 
 def test_bad_input_is_refused_in_one_line(tmp_path, capsys):

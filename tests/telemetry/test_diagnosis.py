@@ -63,7 +63,7 @@ def test_a_busy_kind_is_named_with_its_remedy(
 )
 def test_if_no_role_is_busy_the_queue_shows_why(queue_fill: float | None, cause: str) -> None:
     found = line(queue_fill, learner=0.4, actor=0.5)
-    assert found.startswith("no role is busy (actors waiting 50%, learner waiting 60%):")
+    assert found.startswith("no role is the limit (actors waiting 50%, learner waiting 60%):")
     assert cause in found
 
 

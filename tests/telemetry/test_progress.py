@@ -29,7 +29,7 @@ GOAL = RunOptions("CartPole-v1", target_return=475.0, total_env_steps=10_000, ma
 
 
 def a_result(**changes: Any) -> RunResult:
-    entries: dict[str, Any] = {"env_steps": 2400, "frames": 2400, "updates": 24}
+    entries: dict[str, Any] = {"env_steps": 2400, "frames": 2400, "updates": 24, "episodes": 9}
     entries |= {"wall_seconds": 12.3, "stopped_by": "env_steps", "run_dir": "runs/1"}
     return RunResult("impala", "CartPole-v1", "process", 1, **(entries | changes))
 
@@ -163,6 +163,23 @@ def test_closing_lines_tell_outcome_work_and_bottleneck() -> None:
         "2,400 env steps (9,600 frames), 1,234/s, 24 updates, policy lag mean 0.00 max 0",
         "restarts: 2, 3 dropped (stale)",
         "learner 93% busy: wait",
+        "look at it: veldt evaluate runs/1, or veldt watch runs/1",
+        "use it: veldt export runs/1 --out policy.onnx,"
+        " or veldt resume runs/1 --total-env-steps 4800",
         "runs/1",
     ]
     assert closing_lines(a_result())[0] == "env step budget used after 12.3 s: mean return -"
+    stopped = closing_lines(a_result(stopped_by="interrupt", run_dir="my runs/1"))
+    assert "continue it: veldt resume 'my runs/1'" in stopped
+
+
+def test_a_run_that_learned_nothing_says_so_in_red() -> None:
+    nothing = a_result(updates=0, episodes=0)
+    assert [line.partition(":")[0] for line in nothing.problems()] == [
+        "0 updates",
+        "no episode ended",
+    ]
+    assert a_result(env_steps=0, updates=0).problems()[0].startswith("0 env steps")
+    stream = io.StringIO()
+    LiveProgress(TITLE, GOAL, stream).finish(nothing)
+    assert "\x1b[31m0 updates" in stream.getvalue()

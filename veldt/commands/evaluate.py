@@ -50,10 +50,12 @@ class EvaluationResult:
         what = f"{self.architecture} on {self.env} after {self.env_steps:,} env steps"
         lines = [f"{what}: no episode ended; end them with --wrappers time_limit=N when training"]
         if self.returns:
-            spread = f"std {self.std:.1f}, min {self.min:.1f}, max {self.max:.1f}"
-            lines = [
-                f"{what}: mean return {self.mean:.1f} over {len(self.returns)} episodes ({spread})"
-            ]
+            digits = 1 if max(map(abs, self.returns)) >= 10 else 3
+            spread = (
+                f"std {self.std:.{digits}f}, min {self.min:.{digits}f}, max {self.max:.{digits}f}"
+            )
+            mean = f"mean return {self.mean:.{digits}f}"
+            lines = [f"{what}: {mean} over {len(self.returns)} episodes ({spread})"]
         lines += [tasks] if (tasks := task_scores(self.by_task)) else []
         if self.human_normalized is not None:
             lines.append(f"human-normalised {self.human_normalized:.2f} (random 0, human 1)")

@@ -155,8 +155,13 @@ def _print(
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
-    last = found[-1]
-    print(f"{architecture} with {last.actors:,} actors waits for {last.bottleneck}.")
+    last, best = found[-1], max(found, key=lambda each: each.env_steps_per_second)
+    if best.actors < last.actors and best.low > last.env_steps_per_second:
+        share = 1 - last.env_steps_per_second / best.env_steps_per_second
+        fewer = f"{architecture} is fastest with {best.actors:,} actors"
+        print(f"{fewer}; with {last.actors:,} it loses {share:.0%}.")
+    else:
+        print(f"{architecture} with {last.actors:,} actors waits for {last.bottleneck}.")
 
 
 @dataclass(frozen=True)

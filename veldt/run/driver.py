@@ -458,6 +458,7 @@ class Run:
         result.wall_seconds = self._elapsed()
         result.restarts = self._backend.restarts
         result.env_steps, result.updates = telemetry.env_steps, telemetry.updates
+        result.trained = result.updates > 0
         result.frames = result.env_steps * plan.problem.spec.frames_per_step
         result.env_steps_per_second = telemetry.steady_rate()
         if not result.reached_target:

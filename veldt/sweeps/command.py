@@ -366,6 +366,7 @@ def sweep_result(
     trials = []
     for ended in ended_trials(study):
         result = _result_in(run_dir_of(folder, ended.number))
+        problems = [] if result is None else result.problems()
         trials.append(
             SweepTrial(
                 ended.number,
@@ -374,7 +375,7 @@ def sweep_result(
                 ended.value,
                 None if result is None else result.env_steps,
                 None if result is None else result.wall_seconds,
-                ended.user_attrs.get(NOTE, ""),
+                ended.user_attrs.get(NOTE) or ", ".join(p.partition(":")[0] for p in problems),
             )
         )
     complete = [trial for trial in trials if trial.state == "complete"]

@@ -113,7 +113,7 @@ def describe_bottleneck(
     busy = " and ".join(map(str, limits[:3]))
     waiting = ", ".join(f"{load.noun} waiting {1 - load.busy:.0%}" for load in others[:2])
     if not limits:
-        return f"no role is busy ({waiting}): {_idle_cause(options, queue_fill)}"
+        return f"no role is the limit ({waiting}): {_idle_cause(options, queue_fill)}"
     if len(limits) > 1 and not others:
         return f"{busy} busy: well balanced; more cores or a faster device would help"
     kind = max(limits[0].shares.items(), key=lambda entry: entry[1])[0]

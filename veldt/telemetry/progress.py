@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from typing import TextIO
@@ -16,7 +17,7 @@ from veldt.options import RunOptions
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.result import RunResult, dumps
 
-_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+_BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[0m"
 _BAR_WIDTH = 18
 _STOPPED = {
     "target": "target reached",
@@ -109,7 +110,12 @@ class PlainProgress(Progress):
         self._print(text)
 
     def finish(self, result: RunResult) -> None:
-        self._print("\n".join(closing_lines(result)))
+        problems = result.problems()
+        lines = (self._red(line) if line in problems else line for line in closing_lines(result))
+        self._print("\n".join(lines))
+
+    def _red(self, text: str) -> str:
+        return text
 
 
 class LiveProgress(PlainProgress):
@@ -135,6 +141,9 @@ class LiveProgress(PlainProgress):
     def finish(self, result: RunResult) -> None:
         self._rows_drawn = 0  # the last rows stay
         super().finish(result)
+
+    def _red(self, text: str) -> str:
+        return text if "NO_COLOR" in os.environ else f"{_RED}{text}{_PLAIN}"
 
     def _print(self, text: str) -> None:
         erase = f"\x1b[{self._rows_drawn}F\x1b[J" if self._rows_drawn else ""
@@ -193,7 +202,7 @@ def task_scores(scores: dict[str, dict[str, float | None]]) -> str:
 
 
 def closing_lines(result: RunResult) -> list[str]:
-    """The end of a run in a few lines: outcome, work, bottleneck, run directory."""
+    """The end of a run in a few lines: outcome, problems, work, bottleneck, what to do next."""
     # Not only the known reasons, because result.json may come from a newer version.
     outcome = _STOPPED.get(result.stopped_by, str(result.stopped_by))
     outcome += f" after {result.wall_seconds:.1f} s"
@@ -221,8 +230,28 @@ def closing_lines(result: RunResult) -> list[str]:
     troubles = [f"restarts: {result.restarts}"] if result.restarts else []
     troubles += [f"{count:,} dropped ({why})" for why, count in result.dropped.items() if count]
     repeat = f"repeat it: {result.command}" if result.command else ""
-    lines = [outcome, tasks, collapse, work, ", ".join(troubles), result.bottleneck]
-    return [line for line in (*lines, repeat, result.run_dir) if line]
+    lines = [outcome, *result.problems(), tasks, collapse, work, ", ".join(troubles)]
+    return [
+        line
+        for line in (*lines, result.bottleneck, repeat, *_next_commands(result), result.run_dir)
+        if line
+    ]
+
+
+def _next_commands(result: RunResult) -> list[str]:
+    """What can be done with the run now."""
+    run = shlex.quote(result.run_dir)
+    if not result.run_dir or result.stopped_by == "failure":
+        return []
+    if result.stopped_by == "interrupt":
+        return [f"continue it: veldt resume {run}"]
+    more = f"--total-env-steps {2 * result.env_steps}"
+    if result.stopped_by == "seconds":
+        more = f"--max-seconds {2 * math.ceil(result.wall_seconds)}"
+    return [
+        f"look at it: veldt evaluate {run}, or veldt watch {run}",
+        f"use it: veldt export {run} --out policy.onnx, or veldt resume {run} {more}",
+    ]
 
 
 def number(value: float | None) -> str:

@@ -30,6 +30,8 @@ class RunResult:
     frames: int = 0
     """Env steps times the environment's action repeat."""
     updates: int = 0
+    trained: bool = False
+    """Whether the weights were updated at all."""
     wall_seconds: float = 0.0
     start_seconds: float | None = None
     """From process start to the first env step."""
@@ -82,6 +84,23 @@ class RunResult:
     bottleneck: str = ""
     stage_shares: dict[str, dict[str, float]] = field(default_factory=dict)
     """Share of wall time by stage, for each kind of role."""
+
+    def problems(self) -> list[str]:
+        """What did not happen although the run ended, each with its remedy."""
+        if not self.env_steps:
+            return ["0 env steps: the run ended before any environment stepped; raise its budget"]
+        found = []
+        if not self.updates:
+            found.append(
+                "0 updates: nothing was learned; raise --total-env-steps or --max-seconds, or lower"
+                " the rows per update (or what the replay waits for before it is sampled)"
+            )
+        if not self.episodes:
+            found.append(
+                "no episode ended: no return is known; raise the budget, or end episodes with"
+                " --wrappers time_limit=N"
+            )
+        return found
 
     def to_json(self) -> str:
         """One field per line, valid JSON: NaN and infinities become null."""
