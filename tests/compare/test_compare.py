@@ -12,13 +12,17 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
+import veldt
 from veldt.cli import main as cli
 from veldt.compare import runs
-from veldt.compare.records import collect
+from veldt.compare.records import collect, existing
+from veldt.compare.report import _cell
 from veldt.compare.runs import Comparison, compare, prepare_output_dir
+from veldt.compare.statistics import estimate
 from veldt.errors import ConfigurationError
 from veldt.files import held_folder
 from veldt.telemetry.result import RunResult
@@ -116,6 +120,41 @@ def test_only_a_run_that_ended_well_is_finished(tmp_path):
     (third.run_dir / "result.json").write_text('{"architecture": "imp')
     assert runs.finished(first) is not None
     assert [runs.finished(task) for task in (second, third, fourth)] == [None] * 3
+
+
+def test_contestants_have_options_of_their_own(tmp_path):
+    named = ("ppo", "ppo --learning-rate 1e-3")
+    comparison = Comparison("CartPole-v1", "o", ("a2c",), 1, total_env_steps=100, contestants=named)
+    assert comparison.names == ("a2c", *named)
+    assert Comparison("CartPole-v1", "o", contestants=named, max_seconds=1.0).names == named
+    *_, task = runs.tasks(comparison, comparison.names, tmp_path)
+    assert task.arguments[-4:] == [str(task.run_dir), "--learning-rate", "1e-3", "--quiet"]
+    assert task.run_dir.name == "ppo---learning-rate-1e-3-seed0"
+    wrong = ["--env", "CartPole-v1", "--out", "o", "--max-seconds", "1"]
+    assert cli.main(["compare", *wrong, "--contestant", "ppo --learning-rat 1"]) == 2
+
+
+def test_runs_that_exist_are_grouped_by_the_options_in_which_they_differ(tmp_path):
+    made = [{"seed": 0}, {"seed": 1}, {"epochs": 2}]
+    for number, given in enumerate(made):
+        veldt.train("ppo", "CartPole-v1", backend="serial", num_actors=1, total_env_steps=2100,
+                    evaluation_episodes=0, run_dir=tmp_path / str(number), **given)  # fmt: skip
+    found = existing([str(tmp_path / str(number)) for number in range(3)])
+    assert {name: len(group) for name, group in found.items()} == {
+        "ppo epochs=4": 2,
+        "ppo epochs=2": 1,
+    }
+    # One batch of 2,048 rows, learned from four times or twice.
+    assert [round(group[0].replay_ratio) for group in found.values()] == [4, 2]
+    with pytest.raises(ConfigurationError, match="holds no run"):
+        existing([str(tmp_path)])
+
+
+def test_a_value_and_its_range_are_apart():
+    two, three = estimate(np.array([1.0, 2.0])), estimate(np.array([1.0, 2.0, 4.0]))
+    assert _cell(two, 1, 2) == ("1.5", "1.0 to 2.0")
+    value, interval = _cell(three, 1, 3)
+    assert (value, interval[0]) == ("2.2", "[")
 
 
 def test_moved_aside_is_kept(tmp_path):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -203,7 +204,13 @@ def _compare(given: dict[str, Any]) -> int:
     """several architectures and seeds under one budget, with a report"""
     from veldt.compare.runs import Comparison, compare
 
-    return compare(Comparison(**given))
+    def options_of(contestant: str) -> dict[str, Any]:
+        architecture, *words = shlex.split(contestant)
+        own = run_parser("train", architecture).parse([architecture, *words])
+        return {name: value for name, value in own.items() if name != "architecture"}
+
+    given["contestants"] = tuple(given.get("contestants", ()))
+    return compare(Comparison(**given), options_of)
 
 
 def _plan(given: dict[str, Any]) -> int:

@@ -127,6 +127,8 @@ def add_fields(
             settings["type"], settings["metavar"] = reader(option.kind)
             if get_origin(option.kind) is Literal:
                 settings["choices"] = get_args(option.kind)
+            if option.entry.metadata.get("several"):
+                settings |= {"action": "append", "type": str, "metavar": "TEXT"}
             if bool in get_args(option.kind):  # a switch that can also have a value
                 settings |= {"nargs": "?", "const": True}
         parser.add_argument(option.flag, **settings)

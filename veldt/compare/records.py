@@ -7,7 +7,7 @@ import csv
 import json
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -19,17 +19,19 @@ import psutil
 
 import veldt
 from veldt.architectures import label
-from veldt.compare.runs import RunTask, finished
+from veldt.compare.runs import RunTask, contestant_label, finished
 from veldt.compare.statistics import Estimate, estimate
+from veldt.errors import ConfigurationError
 from veldt.resources import usable_cores
 from veldt.telemetry.aggregate import actor_traffic
 from veldt.telemetry.counters import LAG_BINS
 from veldt.telemetry.log_files import metric_rows
-from veldt.telemetry.record import STATUS_FILE
-from veldt.telemetry.result import RunResult
+from veldt.telemetry.record import CONFIG_FILE, RESULT_FILE, STATUS_FILE
+from veldt.telemetry.result import RunResult, dumps
 from veldt.topology import Topology
 
 _RETURN, _TRAINED = "return/mean_100", "counter/trained_env_steps"
+_OF_ONE_RUN = {"seed", "run_dir", "quiet", "json", "dashboard", "trackers", "timeline", "from_run"}
 _LIBRARIES = ("torch", "numpy", "gymnasium", "ale-py", "envpool", "ray")
 COST_COLUMNS = ("system", "bytes up per step", "bytes down per step", "actors wait",
                 "learners wait", "lag (updates)", "env steps/s")  # fmt: skip
@@ -54,9 +56,19 @@ class Record:
 
     @property
     def replay_ratio(self) -> float:
-        """How often an env step was trained on, on average; about 1 without a replay."""
-        trained = _number(self.rows[-1].get(_TRAINED)) if self.rows else np.nan
-        return trained / self.result.env_steps if self.result.env_steps else np.nan
+        """How often an env step was trained on, on average: 1 with one pass and no replay."""
+        last, updates = self.rows[-1] if self.rows else {}, self.result.updates
+        if not (self.result.env_steps and updates):
+            return np.nan
+        steps = _number(last.get("counter/gradient_steps")) / updates
+        passes = min(self.config.get("epochs", 1), steps / self.config.get("minibatches", 1))
+        return _number(last.get(_TRAINED)) * max(passes, 1.0) / self.result.env_steps
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The architecture's own options."""
+        config: dict[str, Any] = _stored(self.task.run_dir)["config"]
+        return config
 
     @property
     def lag_histogram(self) -> np.ndarray:
@@ -74,7 +86,43 @@ def collect(todo: list[RunTask]) -> Records:
         result = finished(task)
         if result is not None:
             record = Record(task, result, metric_rows(task.run_dir))
-            records.setdefault(label(task.architecture), []).append(record)
+            records.setdefault(contestant_label(task.contestant), []).append(record)
+    return records
+
+
+def _stored(run_dir: Path) -> dict[str, Any]:
+    """The content of config.json."""
+    content: dict[str, Any] = json.loads((run_dir / CONFIG_FILE).read_text(encoding="utf-8"))
+    return content
+
+
+def existing(run_dirs: Iterable[str]) -> Records:
+    """Runs that exist, by architecture and the options in which they differ, but the seed."""
+    found: list[tuple[Record, dict[str, str]]] = []
+    for run_dir in map(Path, run_dirs):
+        try:
+            stored = _stored(run_dir)
+            given = {**stored["options"], **stored["config"]}
+            name, rows = str(stored["architecture"]), metric_rows(run_dir)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(f"{run_dir} holds no run; name directories of runs") from error
+        if (run_dir / RESULT_FILE).exists():
+            result = RunResult.load(run_dir / RESULT_FILE)
+        else:  # it still runs, or was killed
+            seconds = rows[-1]["time"] - rows[0]["time"] if rows else 0.0
+            steps = rows[-1]["env_steps"] if rows else 0
+            result = RunResult(name, given["env"], given["backend"], given["seed"], steps)
+            result.wall_seconds = seconds
+        texts = {n: dumps(value).strip('"') for n, value in given.items() if n not in _OF_ONE_RUN}
+        task = RunTask(name, result.seed, run_dir, {})
+        found.append((Record(task, result, rows), texts))
+    names = dict.fromkeys(name for _, texts in found for name in texts)
+    differ = [name for name in names if len({texts.get(name) for _, texts in found}) > 1]
+    records: Records = {}
+    for record, texts in found:
+        own = [f"{name}={texts[name]}" for name in differ if name in texts]
+        title = " ".join([label(record.task.contestant), *own])
+        records.setdefault(title, []).append(record)
     return records
 
 
@@ -93,7 +141,7 @@ def write_csv(path: Path, records: Records) -> None:
             "policy_lag_mean": run.result.policy_lag.get("mean"),
             "policy_lag_max": run.result.policy_lag.get("max"),
             "replay_ratio": run.replay_ratio if np.isfinite(run.replay_ratio) else None,
-            "command": run.task.command,
+            "command": run.task.command if run.task.options else run.result.command,
         }
         for runs in records.values()
         for run in runs
@@ -109,6 +157,8 @@ def costs(records: Records, topologies: dict[str, Topology]) -> dict[str, dict[s
     """Bytes per env step, waiting and lag of each system, counted in its first seed's run."""
     found = {}
     for name, (run, *_) in records.items():
+        if name not in topologies:
+            continue
         result, kinds = run.result, topologies[name].kinds()
         status = json.loads((run.task.run_dir / STATUS_FILE).read_text(encoding="utf-8"))
         counters = {nodes[0].name: status["rates"].get(kind, {}) for kind, nodes in kinds.items()}

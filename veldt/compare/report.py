@@ -125,10 +125,10 @@ def _data_url(png: Path) -> str:
     return "data:image/png;base64," + base64.b64encode(png.read_bytes()).decode("ascii")
 
 
-def _row(name: str, runs: list[Record], given: Comparison) -> list[str]:
+def _row(name: str, runs: list[Record], given: Comparison) -> list[str | tuple[str, str]]:
     """The cells of one architecture, for _COLUMNS."""
 
-    def cell(value: Callable[[RunResult], float | None], digits: int = 1) -> str:
+    def cell(value: Callable[[RunResult], float | None], digits: int = 1) -> tuple[str, str]:
         return _cell(over_seeds(runs, lambda run: value(run.result)), digits, len(runs))
 
     reached = f"{sum(run.result.reached_target for run in runs)} of {len(runs)}"
@@ -145,10 +145,11 @@ def _row(name: str, runs: list[Record], given: Comparison) -> list[str]:
     ]
 
 
-def _cell(found: Estimate | None, digits: int, seeds: int) -> str:
+def _cell(found: Estimate | None, digits: int, seeds: int) -> tuple[str, str]:
+    """The value, and its interval or the range of two seeds."""
     if found is None:
-        return "-"
+        return "-", ""
     value, low, high = (f"{float(x):,.{digits}f}" for x in (found.value, found.low, found.high))
     if low == high:
-        return value
-    return f"{value} [{low}, {high}]" if seeds >= FEWEST_FOR_AN_INTERVAL else f"{low} to {high}"
+        return value, ""
+    return value, f"[{low}, {high}]" if seeds >= FEWEST_FOR_AN_INTERVAL else f"{low} to {high}"

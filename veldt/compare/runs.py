@@ -8,11 +8,12 @@ run directory is moved aside, and the run is repeated.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -22,7 +23,7 @@ from veldt.architectures import ARCHITECTURES, ON_ONE_PLAYER, check, label
 from veldt.environments.lookup import GAME_PREFIXES
 from veldt.errors import ConfigurationError, extra_module
 from veldt.files import held_folder, keep_conditions
-from veldt.options import Backend, RunOptions, Steps
+from veldt.options import Backend, Steps
 from veldt.options.checked import Count, Options, Positive
 from veldt.telemetry.record import RESULT_FILE
 from veldt.telemetry.result import RunResult
@@ -33,13 +34,15 @@ if TYPE_CHECKING:
 ALL = "all"
 _COSTS_FILE = "evidence.json"
 SETTINGS_FILE = "compare.json"
-_MAY_GROW = ("architectures", "seeds", "out")
+_MAY_GROW = ("architectures", "contestants", "runs", "seeds", "out")
 _OF_EVERY_RUN = (
     *("env", "backend", "total_env_steps", "max_seconds", "target_return", "num_actors"),
     *("envs_per_actor", "network", "evaluation_episodes"),
 )
 _FINISHED = ("target", "env_steps", "seconds")
 LogFn = Callable[[str], None]
+OptionsOf = Callable[[str], dict[str, Any]]
+"""The options in the text of a contestant."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,9 @@ class Comparison(Options):
     """Gymnasium id, ALE/..., envpool:..., or module:function that makes an environment."""
     out: str
     """Folder of the runs, report.html, results.csv and figure; the same call continues there."""
-    architectures: tuple[str, ...] = (ALL,)
-    """Names or own files, comma separated; all: every one that fits the environment."""
+    architectures: tuple[str, ...] | None = None
+    """Names or own files, comma separated; all: every one that fits the environment [all, where
+    neither contestants nor runs are named]."""
     seeds: Count = 3
     """Runs of each architecture, with seeds 0, 1, ..."""
     max_seconds: Positive | None = None
@@ -70,22 +74,30 @@ class Comparison(Options):
     """auto, mlp, nature, resnet, small_conv, or module:function that makes an nn.Module."""
     evaluation_episodes: Count = 20
     """Fresh episodes at the end of each run, whose mean return is its score."""
+    contestants: tuple[str, ...] = field(
+        default=(), metadata={"flag": "--contestant", "several": True}
+    )
+    """An architecture with options, such as "ppo --learning-rate 1e-3"; may be repeated."""
+    runs: tuple[str, ...] = ()
+    """Directories of runs that exist, comma separated, for the same report."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_seconds is None and self.total_env_steps is None:
+        if self.names and self.max_seconds is None and self.total_env_steps is None:
             raise ConfigurationError("give every run a budget: --max-seconds or --total-env-steps")
         for name in self.names:
-            check(name)
-        labels = [label(name) for name in self.names]
+            check(name.split()[0])
+        labels = [contestant_label(name) for name in self.names]
         if len(set(labels)) < len(labels):
             raise ConfigurationError(f"two architectures have the same name: {', '.join(labels)}")
 
     @property
     def names(self) -> tuple[str, ...]:
-        if self.architectures != (ALL,):
-            return self.architectures
-        return tuple(ARCHITECTURES) if str(self.env).startswith(GAME_PREFIXES) else ON_ONE_PLAYER
+        named = self.architectures or (() if self.contestants or self.runs else (ALL,))
+        if named == (ALL,):
+            is_game = str(self.env).startswith(GAME_PREFIXES)
+            named = tuple(ARCHITECTURES) if is_game else ON_ONE_PLAYER
+        return (*named, *self.contestants)
 
     @property
     def run_options(self) -> dict[str, Any]:
@@ -110,38 +122,50 @@ def prepare_output_dir(comparison: Comparison) -> Path:
     return out
 
 
+def contestant_label(contestant: str) -> str:
+    """A short name of an architecture and its options."""
+    architecture, *options = contestant.split()
+    return " ".join([label(architecture), *options])
+
+
 @dataclass(frozen=True)
 class RunTask:
-    """One architecture with one seed."""
+    """One contestant with one seed."""
 
-    architecture: str
+    contestant: str
+    """An architecture, and options of its own."""
     seed: int
     run_dir: Path
     options: dict[str, Any]
 
     @property
+    def architecture(self) -> str:
+        return self.contestant.split()[0]
+
+    @property
     def name(self) -> str:
-        return f"{label(self.architecture)} seed {self.seed}"
+        return f"{contestant_label(self.contestant)} seed {self.seed}"
 
     @property
     def arguments(self) -> list[str]:
         """The command line without `veldt`."""
         given = {**self.options, "seed": self.seed, "run_dir": self.run_dir}
         flags = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items()]
-        return ["train", self.architecture, *chain.from_iterable(flags), "--quiet"]
+        architecture, *own = shlex.split(self.contestant)
+        return ["train", architecture, *chain.from_iterable(flags), *own, "--quiet"]
 
     @property
     def command(self) -> str:
         return shlex.join(["veldt", *self.arguments])
 
 
-def tasks(comparison: Comparison, architectures: Iterable[str], out: Path) -> list[RunTask]:
-    """All runs, seed by seed, so that an interrupted comparison covers every architecture."""
-    names, options = list(architectures), comparison.run_options
+def tasks(comparison: Comparison, contestants: Iterable[str], out: Path) -> list[RunTask]:
+    """All runs, seed by seed, so that an interrupted comparison covers every contestant."""
+    folders = {name: re.sub(r"[^\w.=-]+", "-", contestant_label(name)) for name in contestants}
     return [
-        RunTask(name, seed, out / "runs" / f"{label(name)}-seed{seed}", options)
+        RunTask(name, seed, out / "runs" / f"{folder}-seed{seed}", comparison.run_options)
         for seed in range(comparison.seeds)
-        for name in names
+        for name, folder in folders.items()
     ]
 
 
@@ -206,20 +230,21 @@ def _run(task: RunTask) -> str:
     return lines[-1] if lines else f"exit code {process.returncode}"
 
 
-def compare(comparison: Comparison) -> int:
+def compare(comparison: Comparison, options_of: OptionsOf = lambda text: {}) -> int:
     """Run what is missing and write the report; 1 if a run failed, else 0."""
-    plans, left_out = _plans(comparison)
+    plans, left_out = _plans(comparison, options_of)
     out = prepare_output_dir(comparison)
-    todo = tasks(comparison, [plan.architecture for plan in plans], out)
+    todo = tasks(comparison, plans, out)
     log = partial(print, flush=True)
     failures = run_all(todo, log)
 
     # Imported here so that bad input is refused without matplotlib.
-    from veldt.compare.records import collect, costs, machine, write_csv
+    from veldt.compare.records import collect, costs, existing, machine, write_csv
     from veldt.compare.report import write_report
 
-    records, command = collect(todo), shlex.join(["veldt", *sys.argv[1:]])
-    topologies = {label(plan.architecture): plan.topology for plan in plans}
+    records = {**collect(todo), **existing(comparison.runs)}
+    command = shlex.join(["veldt", *sys.argv[1:]])
+    topologies = {contestant_label(name): plan.topology for name, plan in plans.items()}
     found = costs(records, topologies)
     write_csv(out / "results.csv", records)
     document = {"env": comparison.env, "command": command, "machine": machine(), "systems": found}
@@ -231,18 +256,20 @@ def compare(comparison: Comparison) -> int:
     return 1 if failures else 0
 
 
-def _plans(comparison: Comparison) -> tuple[list[Plan], dict[str, str]]:
-    """A plan per architecture, and why others of `all` do not fit; named ones must fit."""
+def _plans(comparison: Comparison, options_of: OptionsOf) -> tuple[dict[str, Plan], dict[str, str]]:
+    """A plan per contestant, and why others of `all` do not fit; named ones must fit."""
+    from veldt.api import split_options
     from veldt.run.plan import make_plan
 
-    plans, left_out = [], {}
+    plans, left_out = {}, {}
     for name in comparison.names:
         try:
-            plans.append(make_plan(name, RunOptions(**comparison.run_options), {}))
+            given = {**comparison.run_options, **options_of(name)}
+            plans[name] = make_plan(name.split()[0], *split_options(given))
         except ConfigurationError as error:
-            if comparison.architectures != (ALL,):
+            if comparison.architectures not in (None, (ALL,)) or name in comparison.contestants:
                 raise
             left_out[name] = str(error)
-    if not plans:
+    if left_out and not plans:
         raise ConfigurationError(next(iter(left_out.values())))
     return plans, left_out
