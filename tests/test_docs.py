@@ -151,9 +151,9 @@ def _parse(command: list[str]) -> None:
     if command[0] in ("train", "sweep", "describe"):
         named = command[1:] if not command[1].startswith("-") else ["impala", *command[1:]]
         parsers.run_parser(command[0], named[0]).parse(named)
-    elif command[0] in ("evaluate", "export", "serve"):
+    elif command[0] != "compare":
         parsers.command_parser(command[0]).parse(command[1:])
-    elif command[0] == "compare":
+    else:
         from veldt.compare.runs import Comparison
 
         Comparison(**parsers.command_parser("compare").parse(command[1:]))

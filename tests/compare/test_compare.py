@@ -134,7 +134,8 @@ def test_contestants_have_options_of_their_own(tmp_path):
     assert cli.main(["compare", *wrong, "--contestant", "ppo --learning-rat 1"]) == 2
 
 
-def test_runs_that_exist_are_grouped_by_the_options_in_which_they_differ(tmp_path):
+def test_runs_that_exist_are_grouped_by_the_options_in_which_they_differ(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     made = [{"seed": 0}, {"seed": 1}, {"epochs": 2}]
     for number, given in enumerate(made):
         veldt.train("ppo", "CartPole-v1", backend="serial", num_actors=1, total_env_steps=2100,
@@ -146,6 +147,10 @@ def test_runs_that_exist_are_grouped_by_the_options_in_which_they_differ(tmp_pat
     }
     # One batch of 2,048 rows, learned from four times or twice.
     assert [round(group[0].replay_ratio) for group in found.values()] == [4, 2]
+    for name, begins in (("curves.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.html", b"<!doctype")):
+        assert cli.main(["plot", *map(str, sorted(tmp_path.glob("?"))), "--out", name]) == 0
+        assert (tmp_path / name).read_bytes().startswith(begins)
+    assert cli.main(["plot", str(tmp_path / "0"), "--out", "curves.txt"]) == 2
     with pytest.raises(ConfigurationError, match="holds no run"):
         existing([str(tmp_path)])
 

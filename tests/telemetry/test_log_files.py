@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from veldt.telemetry.log_files import METRICS_FILE, JsonLines, JsonLog, TensorBoardLog, metric_rows
+from veldt.telemetry.log_files import (
+    METRICS_FILE,
+    JsonLines,
+    JsonLog,
+    TensorBoardLog,
+    metric_rows,
+    tag,
+)
 
 
 def events_of(directory: Path) -> list[tuple[int, str, float]]:
@@ -64,3 +71,12 @@ def test_a_full_disk_leaves_whole_records(tmp_path: Path, monkeypatch: pytest.Mo
                 scalars.scalars(step, {"a": step})
     assert [line["a"] for line in metric_rows(tmp_path)] == [1, 3]
     assert events_of(tmp_path / "tensorboard") == [(1, "a", 1.0), (3, "a", 3.0)]
+
+
+def test_tags_are_grouped_by_what_they_tell_not_by_how_they_are_counted() -> None:
+    names = {"counter/loss.value": "loss/value", "counter/replay.size.0": "replay/size.0"}
+    names |= {
+        "counter/trained_env_steps": "trained_env_steps",
+        "return/mean_100": "return/mean_100",
+    }
+    assert {name: tag(name) for name in names} == names

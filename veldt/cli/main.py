@@ -31,7 +31,7 @@ from veldt.cli.parsers import (
     run_parser,
     unknown_option,
 )
-from veldt.errors import ConfigurationError, UploadFailure, did_you_mean
+from veldt.errors import ConfigurationError, UploadFailure, did_you_mean, extra_module
 from veldt.run.config_files import TRUST_FLAG, read_config, with_config
 from veldt.run.process import (
     Terminated,
@@ -209,8 +209,17 @@ def _compare(given: dict[str, Any]) -> int:
         own = run_parser("train", architecture).parse([architecture, *words])
         return {name: value for name, value in own.items() if name != "architecture"}
 
-    given["contestants"] = tuple(given.get("contestants", ()))
     return compare(Comparison(**given), options_of)
+
+
+def _plot(given: dict[str, Any]) -> int:
+    """learning curves of runs that exist, with intervals over seeds"""
+    for library in ("matplotlib", "jinja2"):
+        extra_module(library, f"veldt plot draws with {library}", extra="plots")
+    from veldt.compare.report import plot
+
+    runs = [str(_local_run(run_dir, None)) for run_dir in given["run_dirs"]]
+    return _say(plot(runs, Path(given["out"])))
 
 
 def _plan(given: dict[str, Any]) -> int:
@@ -234,6 +243,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "serve": _serve,
     "watch": _watch,
     "compare": _compare,
+    "plot": _plot,
     "plan": _plan,
 }
 """Those of _NEED_ARGUMENTS take them and the time of the start, the others their parsed options."""

@@ -300,6 +300,10 @@ _ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
         "--beside-run": {"type": whole, "help": argparse.SUPPRESS},
     },
     "compare": {},
+    "plot": {
+        "run_dirs": {"metavar": "RUN_DIR", "nargs": "+", "help": "directories of runs"},
+        "--out": {"default": "curves.png", "help": "a .png, .svg or .html file [%(default)s]"},
+    },
     "plan": {"architecture": {"metavar": "ARCH", "help": ", ".join(ARCHITECTURES)}},
 }
 WITHOUT_ARCHITECTURE = (*_ARGUMENTS, "resume")

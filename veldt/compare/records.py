@@ -30,7 +30,9 @@ from veldt.telemetry.record import CONFIG_FILE, RESULT_FILE, STATUS_FILE
 from veldt.telemetry.result import RunResult, dumps
 from veldt.topology import Topology
 
-_RETURN, _TRAINED = "return/mean_100", "counter/trained_env_steps"
+RETURN, EVALUATION = "return/mean_100", "evaluation/return"
+_TRAINED = "counter/trained_env_steps"
+_MOST_SHOWN = 4  # options in a name; with more, the name of the first run's folder
 _OF_ONE_RUN = {"seed", "run_dir", "quiet", "json", "dashboard", "trackers", "timeline", "from_run"}
 _LIBRARIES = ("torch", "numpy", "gymnasium", "ale-py", "envpool", "ray")
 COST_COLUMNS = ("system", "bytes up per step", "bytes down per step", "actors wait",
@@ -45,14 +47,17 @@ class Record:
     result: RunResult
     rows: list[dict[str, Any]]
 
-    def curve(self, over: str) -> tuple[np.ndarray, np.ndarray]:
-        """Mean return of the last 100 training episodes over "env_steps" or "seconds"."""
-        returns = np.array([_number(row.get(_RETURN)) for row in self.rows])
+    def curve(self, over: str, metric: str = RETURN) -> tuple[np.ndarray, np.ndarray]:
+        """A metric, by default the mean of 100 episodes, over "env_steps" or "seconds"."""
+        rows = [row for row in self.rows if row.get(metric) is not None]
+        values = np.array([float(row[metric]) for row in rows])
         if over == "env_steps":
-            return np.array([row["env_steps"] for row in self.rows], float), returns
+            # An evaluation ends when training is further on than the weights it plays with.
+            age = f"{metric}_env_steps"
+            return np.array([row.get(age, row["env_steps"]) for row in rows], float), values
         # The last row is written when the run's wall seconds are taken.
         began = self.rows[-1]["time"] - self.result.wall_seconds if self.rows else 0.0
-        return np.array([row["time"] - began for row in self.rows], float), returns
+        return np.array([row["time"] - began for row in rows], float), values
 
     @property
     def replay_ratio(self) -> float:
@@ -104,6 +109,7 @@ def existing(run_dirs: Iterable[str]) -> Records:
             stored = _stored(run_dir)
             given = {**stored["options"], **stored["config"]}
             name, rows = str(stored["architecture"]), metric_rows(run_dir)
+            texts = {n: dumps(each).strip('"') for n, each in given.items() if n not in _OF_ONE_RUN}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(f"{run_dir} holds no run; name directories of runs") from error
         if (run_dir / RESULT_FILE).exists():
@@ -113,15 +119,18 @@ def existing(run_dirs: Iterable[str]) -> Records:
             steps = rows[-1]["env_steps"] if rows else 0
             result = RunResult(name, given["env"], given["backend"], given["seed"], steps)
             result.wall_seconds = seconds
-        texts = {n: dumps(value).strip('"') for n, value in given.items() if n not in _OF_ONE_RUN}
         task = RunTask(name, result.seed, run_dir, {})
         found.append((Record(task, result, rows), texts))
-    names = dict.fromkeys(name for _, texts in found for name in texts)
-    differ = [name for name in names if len({texts.get(name) for _, texts in found}) > 1]
-    records: Records = {}
+    records: dict[str, list[Record]] = {}
+    titles: dict[str, str] = {}
     for record, texts in found:
-        own = [f"{name}={texts[name]}" for name in differ if name in texts]
-        title = " ".join([label(record.task.contestant), *own])
+        name = record.result.architecture
+        alike = [other for each, other in found if each.result.architecture == name]
+        own = [f"{n}={text}" for n, text in texts.items() if any(o.get(n) != text for o in alike)]
+        if any(other["env"] != texts["env"] for _, other in found):
+            own = [texts["env"], *(text for text in own if not text.startswith("env="))]
+        shown = own if len(own) <= _MOST_SHOWN else [record.task.run_dir.name]
+        title = titles.setdefault(" ".join([name, *own]), " ".join([label(name), *shown]))
         records.setdefault(title, []).append(record)
     return records
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,20 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from veldt.compare.records import COST_COLUMNS, Record, Records, cost_cells, machine, over_seeds
+from veldt.compare.records import (
+    COST_COLUMNS,
+    EVALUATION,
+    RETURN,
+    Record,
+    Records,
+    cost_cells,
+    existing,
+    machine,
+    over_seeds,
+)
 from veldt.compare.runs import Comparison, RunTask
 from veldt.compare.statistics import FEWEST_FOR_AN_INTERVAL, Estimate, joint_curve
+from veldt.errors import ConfigurationError
 from veldt.files import write_atomically
 from veldt.telemetry.result import RunResult
 
@@ -28,6 +39,10 @@ _LIMITS = {
     "max_seconds": "{:g} seconds",
     "total_env_steps": "{:,} environment steps",
     "target_return": "a confirmed return of {:g}",
+}
+_OVER = {
+    "env_steps": "environment steps",
+    "seconds": "wall seconds since the program started",
 }
 _COLOURS = matplotlib.colormaps["tab10"].colors  # type: ignore[attr-defined]
 
@@ -65,31 +80,56 @@ def write_report(
     )
 
 
-def draw(records: Records, path: Path) -> None:
-    """Draw returns over env steps and over seconds, and the distribution of the policy lag."""
-    figure = Figure(figsize=(8.0, 10.5), dpi=120, layout="constrained")
-    by_steps, by_seconds, lags = figure.subplots(3)
+def draw(records: Records, path: Path, with_lag: bool = True) -> None:
+    """Draw returns over env steps and over seconds, evaluations over env steps where there are any,
+    and the distribution of the policy lag; PNG or SVG, by the name of the file."""
+    every = [run for runs in records.values() for run in runs]
+    panels = [("env_steps", RETURN), ("seconds", RETURN)]
+    if any(EVALUATION in row for run in every for row in run.rows):
+        panels.append(("env_steps", EVALUATION))
+    count = len(panels) + with_lag
+    figure = Figure(figsize=(8.0, 3.5 * count), dpi=120, layout="constrained")
+    axes = figure.subplots(count)
     for number, (name, runs) in enumerate(records.items()):
         colour = _COLOURS[number % len(_COLOURS)]
-        for axis, over in ((by_steps, "env_steps"), (by_seconds, "seconds")):
-            _draw_curves(axis, runs, over, color=colour, label=name)
+        for axis, panel in zip(axes, panels, strict=False):
+            _draw_curves(axis, runs, *panel, color=colour, label=name)
         rows = np.trim_zeros(np.sum([run.lag_histogram for run in runs], axis=0), "b")
-        if rows.size:
-            lags.stairs(rows / rows.sum(), color=colour, label=name)
-    by_steps.set(xlabel="environment steps")
-    by_seconds.set(xlabel="wall seconds since the program started")
-    for axis in (by_steps, by_seconds):
-        axis.set(ylabel="mean return of 100 episodes", xlim=(0, None))
-    lags.set(xscale="symlog", xlabel="policy lag in updates", ylabel="share of trained rows")
-    for axis in (by_steps, by_seconds, lags):
+        if with_lag and rows.size:
+            axes[-1].stairs(rows / rows.sum(), color=colour, label=name)
+    for axis, (over, metric) in zip(axes, panels, strict=False):
+        of = {RETURN: "mean return of 100 episodes", EVALUATION: "mean return when evaluated"}
+        axis.set(xlabel=_OVER[over], ylabel=of[metric], xlim=(0, None))
+    if with_lag:
+        lag = {"xlabel": "policy lag in updates", "ylabel": "share of trained rows"}
+        axes[-1].set(xscale="symlog", **lag)
+    for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
         if axis.get_legend_handles_labels()[0]:
             axis.legend(fontsize="small")
-    save_png(figure, path)
+    if path.suffix == ".svg":
+        figure.savefig(path, metadata={"Date": None})
+    else:
+        save_png(figure, path)
 
 
-def _draw_curves(axis: Any, runs: list[Record], over: str, color: Any, label: str) -> None:
-    curves = [run.curve(over) for run in runs]
+def plot(run_dirs: Sequence[str], out: Path) -> str:
+    """Draw the curves of runs that exist into a PNG, an SVG or an HTML page; says what is there."""
+    if out.suffix not in (".png", ".svg", ".html"):
+        raise ConfigurationError(f"{out} is no picture; give --out a name with .png, .svg or .html")
+    records = existing(run_dirs)
+    picture = out.with_suffix(".png") if out.suffix == ".html" else out
+    draw(records, picture, with_lag=False)
+    if out.suffix == ".html":
+        content = {"title": "Learning curves", "picture": picture, "machine": machine()}
+        write_page(out, TEMPLATES / "plot.html", **content)
+    return "\n".join([*(f"{name}: {len(runs)} seeds" for name, runs in records.items()), str(out)])
+
+
+def _draw_curves(
+    axis: Any, runs: list[Record], over: str, metric: str, color: Any, label: str
+) -> None:
+    curves = [run.curve(over, metric) for run in runs]
     for each in curves if len(curves) > 1 else ():
         axis.plot(*each, color=color, alpha=0.25, linewidth=0.8, zorder=1)
     # Wall time passes after a run has ended, env steps do not.

@@ -125,6 +125,12 @@ def metric_rows(run_dir: Path) -> list[dict[str, Any]]:
     return JsonLines(run_dir / METRICS_FILE).new_lines()[0]
 
 
+def tag(metric: str) -> str:
+    """The name of a metric in trackers: `loss/value` for `counter/loss.value`."""
+    name = metric.removeprefix("counter/")
+    return metric if name == metric else name.replace(".", "/", 1)
+
+
 class TensorBoardLog:
     """A TensorBoard event file of scalars. Its messages are imported late to start runs faster."""
 
@@ -139,7 +145,7 @@ class TensorBoardLog:
 
     def scalars(self, step: int, metrics: Mapping[str, float]) -> None:
         values = [
-            self._summary.Value(tag=name, simple_value=float(value))
+            self._summary.Value(tag=tag(name), simple_value=float(value))
             for name, value in metrics.items()
         ]
         self._append(step=step, summary=self._summary(value=values))

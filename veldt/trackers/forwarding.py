@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from veldt.files import lock, write_atomically
-from veldt.telemetry.log_files import METRICS_FILE, Guard, JsonLines
+from veldt.telemetry.log_files import METRICS_FILE, Guard, JsonLines, tag
 from veldt.telemetry.record import CONFIG_FILE, RESULT_FILE, STATUS_FILE
 from veldt.trackers.child import STATE_FILE, read_state
 
@@ -125,7 +125,7 @@ _TRACKERS: dict[str, type[WandbRun] | type[MlflowRun]] = {"wandb": WandbRun, "ml
 def _metrics(line: Line) -> dict[str, float]:
     """The finite numbers of a line of metrics.jsonl, without its position."""
     return {
-        name: value
+        tag(name): value
         for name, value in line.items()
         if name not in ("time", "env_steps")
         and isinstance(value, int | float)
