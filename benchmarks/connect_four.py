@@ -224,7 +224,7 @@ def play_against_alpha_beta(
 
 def win_rate_of(run_dir: Path, num_games: int = 1000) -> float:
     """Share of games that a run's newest model wins against alpha-beta of depth 4."""
-    found = restored(run_dir)
+    found = restored(run_dir, "last")
     policy = policy_of(found.plan.topology.network, found.weights.vector)
     return play_against_alpha_beta(policy, num_games, seed=1).win_rate
 

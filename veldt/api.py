@@ -266,7 +266,7 @@ def evaluate(
     video: bool = False,
     policy: int | None = None,
     trust_code: bool = False,
-    checkpoint: str | int = "last",
+    checkpoint: str | int = "best",
     stochastic: bool = False,
     env: str | None = None,
 ) -> EvaluationResult:
@@ -277,9 +277,9 @@ def evaluate(
         episodes: number of episodes.
         seed: seed of the episodes.
         video: also record one more episode in the run directory.
-        policy: index of one of several policies; the best by default.
+        policy: index of one of several policies, of the newest checkpoint; the best by default.
         trust_code: as in `resume`.
-        checkpoint: "last", "best", or the env steps of a checkpoint that is kept.
+        checkpoint: "best", "last", or the env steps of a checkpoint that is kept.
         stochastic: draw actions instead of taking the most likely ones.
         env: another environment with the same spaces.
 
@@ -327,6 +327,7 @@ def export(
     checkpoint: str | int = "best",
     policy: int | None = None,
     trust_code: bool = False,
+    seed: int = 0,
 ) -> Exported:
     """Write the policy of a run to a file, after checking it on 1,000 random observations.
 
@@ -337,6 +338,7 @@ def export(
         checkpoint: as in `evaluate`.
         policy: as in `evaluate`.
         trust_code: as in `resume`.
+        seed: seed of the random observations.
 
     Returns:
         What was written, and how it was checked."""
@@ -344,4 +346,4 @@ def export(
     from veldt.policy.export import export as export_policy
 
     loaded = load(run_dir, checkpoint, policy, trust_code=trust_code)
-    return export_policy(loaded, format, Path(out), __version__)
+    return export_policy(loaded, format, Path(out), __version__, seed)

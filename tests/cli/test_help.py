@@ -22,7 +22,11 @@ def flags(text: str) -> set[str]:
 def test_the_short_help_fits_a_screen_and_the_long_one_has_everything(name):
     short = run_parser("train", name).format_help()
     known = [*option_fields(RunOptions).values(), *option_fields(load(name).config).values()]
-    everything = {leaf.flag.removeprefix("--") for leaf in known} | {"config", "trust-code"}
+    everything = {leaf.flag.removeprefix("--") for leaf in known} | {
+        "config",
+        "dry-run",
+        "trust-code",
+    }
     assert 17 <= len(flags(short)) <= 25
     assert {"env", "learning-rate", "total-env-steps"} <= flags(short)
     assert f"veldt train {name} --help all" in short

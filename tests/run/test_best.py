@@ -84,7 +84,7 @@ def test_the_best_outlives_the_rotation_and_can_be_asked_for(collapsed, capsys):
         veldt.ConfigurationError, match=rf"'77'; use best, last.*{result.env_steps}"
     ):
         veldt.evaluate(path, checkpoint="77")
-    assert cli.main(["evaluate", str(path), "--checkpoint", "best", "--episodes", "2"]) == 0
+    assert cli.main(["evaluate", str(path), "--episodes", "2"]) == 0
     assert f"after {result.best_env_steps:,} env steps" in capsys.readouterr().out
 
 

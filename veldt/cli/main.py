@@ -24,6 +24,7 @@ from veldt.api import evaluate, export, resume, split_options, train_from
 from veldt.architectures import ARCHITECTURES
 from veldt.backends import prestart
 from veldt.cli.parsers import (
+    DRY_RUN,
     HELP,
     command_parser,
     common_parser,
@@ -32,7 +33,8 @@ from veldt.cli.parsers import (
     unknown_option,
 )
 from veldt.errors import ConfigurationError, UploadFailure, did_you_mean, extra_module
-from veldt.run.config_files import TRUST_FLAG, read_config, with_config
+from veldt.options.fields import format_value
+from veldt.run.config_files import LIMITS, TRUST_FLAG, read_config, with_config
 from veldt.run.process import (
     Terminated,
     output_stream,
@@ -98,6 +100,30 @@ def _list(given: dict[str, Any]) -> int:
     return 0
 
 
+def _envs(given: dict[str, Any]) -> int:
+    """ids of environments that are installed here"""
+    from veldt.commands.envs import OTHERS, env_ids
+
+    found = env_ids(given["text"])
+    return _say(dumps(found) if given["json"] else "\n".join([*found, OTHERS]))
+
+
+def _runs(given: dict[str, Any]) -> int:
+    """the runs in a folder: state, env steps, score"""
+    from veldt.dashboard.overview import summaries, table
+
+    found = summaries(Path(given["folder"]))
+    return _say(dumps(list(map(vars, found))) if given["json"] else table(found))
+
+
+def _info(given: dict[str, Any]) -> int:
+    """what a run is, where it stands, its checkpoints, its result"""
+    from veldt.dashboard.overview import about, summaries
+
+    run = _local_run(given["run_dir"], None)
+    return _say(dumps(vars(summaries(run)[0])) if given["json"] else about(run))
+
+
 def _describe(arguments: list[str], began: float) -> int:
     """the wiring of an architecture, from the real topology"""
     name, given, _ = _options_of("describe", arguments)
@@ -110,8 +136,25 @@ def _describe(arguments: list[str], began: float) -> int:
 
 def _train(arguments: list[str], began: float) -> int:
     """train an architecture on an environment"""
+    is_dry = DRY_RUN in arguments
+    arguments = [each for each in arguments if each != DRY_RUN]
     name, options, trust_code = _options_of("train", arguments)
+    if is_dry:
+        return _dry_run(name, options)
     return _finish(lambda: train_from(name, options, began, trust_code=trust_code))
+
+
+def _dry_run(name: str, options: dict[str, Any]) -> int:
+    """Say what would be trained, without starting it."""
+    from veldt.run.description import choices_line
+    from veldt.run.plan import make_plan
+
+    plan = make_plan(name, *split_options(options))
+    limits = [
+        f"{n} {format_value(v)}" for n in LIMITS if (v := getattr(plan.options, n)) is not None
+    ]
+    _say(f"{choices_line(plan)}\nends at {' or '.join(limits)}; nothing was started")
+    return _say(plan.topology.describe("text"))
 
 
 def _sweep(arguments: list[str], began: float) -> int:
@@ -233,10 +276,13 @@ def _plan(given: dict[str, Any]) -> int:
 
 COMMANDS: dict[str, Callable[..., int]] = {
     "list": _list,
+    "envs": _envs,
     "describe": _describe,
     "train": _train,
     "sweep": _sweep,
     "resume": _resume,
+    "runs": _runs,
+    "info": _info,
     "evaluate": _evaluate,
     "play": _play,
     "export": _export,

@@ -21,7 +21,7 @@ from veldt.options.fields import OptionField, flat, format_value, option_fields,
 from veldt.options.fields import whole_number as whole
 from veldt.run.config_files import RESUMABLE, TRUST_FLAG
 
-HELP = ("-h", "--help")
+HELP, DRY_RUN = ("-h", "--help"), "--dry-run"
 USUAL = {
     *("env", "backend", "seed", "run_dir", "total_env_steps", "max_seconds", "target_return"),
     *("num_actors", "envs_per_actor", "device", "preset", "network", "recurrent", "dashboard"),
@@ -188,6 +188,9 @@ def common_parser(command: str, name: str = "ARCH", show_all: bool = False) -> P
         group.add_argument("--config", default=argparse.SUPPRESS, metavar="FILE", help=text)
         text = f"{_TRUST}; also that of --from" if show_all else argparse.SUPPRESS
         group.add_argument(TRUST_FLAG, action="store_true", default=argparse.SUPPRESS, help=text)
+    if command == "train":
+        text = "print what would be trained, and start nothing"
+        parser.add_argument(DRY_RUN, action="store_true", default=argparse.SUPPRESS, help=text)
     group = parser.add_argument_group("common options")
     add_fields(group, RunOptions, required=False, shown=None if show_all else USUAL)
     if not show_all:
@@ -235,57 +238,61 @@ def resume_parser() -> Parser:
     return parser
 
 
-_CHECKPOINT = "best weights, newest checkpoint, or the one at N env steps [%(default)s]"
 _RUN: dict[str, Any] = {"metavar": "RUN_DIR", "help": "directory of a run"}
-_BEST: dict[str, Any] = {"metavar": "best|last|N", "default": "best", "help": _CHECKPOINT}
-_LAST = {**_BEST, "default": "last"}
-_POLICY = {"type": whole, "help": "one of several [the best]"}
-_SEED = {"type": whole, "default": 0, "help": "seed of what is random [%(default)s]"}
 _STOCHASTIC = {
     "action": "store_true",
     "help": "draw actions from the policy; Q networks act at random in 5%% of steps",
 }
 _TRUST_CODE: dict[str, Any] = {"action": "store_true", "help": _TRUST}
 _JSON = {"action": "store_true", "help": "print JSON"}
+_READS_RUN: dict[str, dict[str, Any]] = {
+    "run_dir": _RUN,
+    "--checkpoint": {
+        "metavar": "best|last|N",
+        "default": "best",
+        "help": "best weights, newest checkpoint, or the one at N env steps [best]",
+    },
+    "--policy": {"type": whole, "help": "one of several, of the newest checkpoint [the best]"},
+    "--seed": {"type": whole, "default": 0, "help": "seed of what is random [0]"},
+    TRUST_FLAG: _TRUST_CODE,
+}
+"""What every command takes that reads the policy of a run."""
 _ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
     "list": {"--json": _JSON},
+    "envs": {
+        "text": {"nargs": "?", "default": "", "help": "only ids that contain this text"},
+        "--json": _JSON,
+    },
+    "runs": {
+        "folder": {"nargs": "?", "default": "runs", "help": "where to search [runs]"},
+        "--json": _JSON,
+    },
+    "info": {"run_dir": _RUN, "--json": _JSON},
     "evaluate": {
-        "run_dir": _RUN,
-        "--checkpoint": _LAST,
-        "--policy": _POLICY,
-        "--seed": _SEED,
+        **_READS_RUN,
         "--stochastic": _STOCHASTIC,
-        TRUST_FLAG: _TRUST_CODE,
         "--json": _JSON,
         "--episodes": {"type": whole, "default": 20, "help": "episodes to play [20]"},
         "--env": {"metavar": "ID", "help": "play another environment of the same spaces"},
         "--video": {"action": "store_true", "help": "record one more episode in RUN_DIR"},
     },
     "play": {
-        "run_dir": _RUN,
-        "--checkpoint": _LAST,
-        "--seed": _SEED,
+        **_READS_RUN,
         "--env": {"help": "the game; must be the one the run has learned"},
         "--seat": {"type": whole, "default": 0, "help": "yours; 0 moves first [0]"},
     },
     "export": {
-        "run_dir": _RUN,
+        **_READS_RUN,
         "--out": {"required": True, "metavar": "FILE", "help": "where to write it"},
         "--format": {
             "choices": ("onnx", "torch"),
             "default": "onnx",
             "help": "ONNX, or a program of torch.export [onnx]",
         },
-        "--checkpoint": _BEST,
-        "--policy": _POLICY,
-        TRUST_FLAG: _TRUST_CODE,
     },
     "serve": {
-        "run_dir": _RUN,
-        "--checkpoint": _BEST,
-        "--policy": _POLICY,
+        **_READS_RUN,
         "--stochastic": _STOCHASTIC,
-        TRUST_FLAG: _TRUST_CODE,
         "--json": _JSON,
         "--host": {
             "default": "127.0.0.1",
@@ -294,7 +301,7 @@ _ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
         "--port": {"type": whole, "default": 0, "help": "0: any free one, which is printed [0]"},
     },
     "watch": {
-        "run_dir": {"metavar": "RUN_DIR", "help": "directory of a run"},
+        "run_dir": _RUN,
         "--port": {"type": whole, "default": 0, "help": "0: any free one, which is printed [0]"},
         # For runs that start the page themselves.
         "--beside-run": {"type": whole, "help": argparse.SUPPRESS},

@@ -15,8 +15,9 @@ from veldt.environments.atari import atari_rules
 from veldt.environments.lookup import missing_extra, one_line
 from veldt.environments.tasks import scores_by_task
 from veldt.errors import ConfigurationError
+from veldt.run.best import BEST
 from veldt.run.evaluation import Evaluator
-from veldt.run.loading import LAST, Restored, restored
+from veldt.run.loading import Restored, restored
 from veldt.telemetry.progress import task_scores
 
 _FRAMES_PER_SECOND = 30
@@ -71,7 +72,7 @@ def evaluate_run(
     video: bool = False,
     policy: int | None = None,
     trust_code: bool = False,
-    checkpoint: str | int = LAST,
+    checkpoint: str | int = BEST,
     stochastic: bool = False,
     env: str | None = None,
 ) -> EvaluationResult:

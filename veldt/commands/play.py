@@ -11,7 +11,8 @@ import numpy as np
 from veldt.errors import ConfigurationError
 from veldt.games import VectorGame, make_game
 from veldt.networks import Memory, Player
-from veldt.run.loading import LAST, restored
+from veldt.run.best import BEST
+from veldt.run.loading import restored
 from veldt.types import ACTION_MASK
 
 _FIRST_GAME = np.zeros(1, np.int64)
@@ -25,10 +26,12 @@ def play_run(
     seed: int = 0,
     ask: Callable[[str], str] = input,
     say: Callable[[str], None] = print,
-    checkpoint: str | int = LAST,
+    checkpoint: str | int = BEST,
+    policy: int | None = None,
+    trust_code: bool = False,
 ) -> float:
     """Play one game and return the person's reward; the model plays every seat but `seat`."""
-    found = restored(run_dir, checkpoint)
+    found = restored(run_dir, checkpoint, policy=policy, trust_code=trust_code)
     trained = found.plan.problem.environment
     if env is not None and env != trained.name:
         raise ConfigurationError(f"{run_dir} has learned {trained.name}, not {env}")

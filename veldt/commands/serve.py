@@ -126,6 +126,7 @@ def serve_run(
     policy: int | None = None,
     trust_code: bool = False,
     json: bool = False,
+    seed: int = 0,
 ) -> int:
     """Serve until SIGTERM or Ctrl-C; the exit code."""
     if port > MOST_PORT:
@@ -139,7 +140,7 @@ def serve_run(
         signal.signal(number, stop)
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # for a few rows several threads are slower
-    found = loaded(run_dir, checkpoint, policy, trust_code=trust_code)
+    found = loaded(run_dir, checkpoint, policy, seed, trust_code)
     service = PolicyService(found, _address(host, port), not stochastic)
     address = _address(host, service.port)
     begin = {"event": "serving", "address": address, "host": host, "port": service.port}

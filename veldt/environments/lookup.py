@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,13 @@ def _refuse_raw_atari(name: str) -> None:
         raise ConfigurationError(
             f'{name} is one of Atari\'s; run: pip install "veldt[atari]", and use {better}'
         )
+
+
+def register_extras() -> None:
+    """Register the environments of ale-py and MinAtar where they are installed."""
+    _register_atari(required=False)
+    with suppress(ConfigurationError):
+        _register_minatar()
 
 
 def _register_atari(required: bool) -> None:

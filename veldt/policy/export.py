@@ -56,7 +56,7 @@ class Exported:
 
 
 def export(
-    policy: TrainedPolicy, format: str, path: Path, version: str, count: int = 1_000
+    policy: TrainedPolicy, format: str, path: Path, version: str, seed: int = 0, count: int = 1_000
 ) -> Exported:
     """Write `policy` and check on `count` random observations that the file acts the same.
 
@@ -71,7 +71,7 @@ def export(
             write = _write_onnx if format == "onnx" else _write_torch
             write(module, metadata, path)
         play = _onnx_program(path) if format == "onnx" else _torch_program(path)
-        checked = 0 if play is None else _check(policy, module, play, count)
+        checked = 0 if play is None else _check(policy, module, play, count, seed)
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
     except BaseException:
@@ -153,15 +153,17 @@ def _torch_program(path: Path) -> Program:
     return play
 
 
-def _check(policy: TrainedPolicy, module: PolicyModule, play: Program, count: int) -> int:
+def _check(
+    policy: TrainedPolicy, module: PolicyModule, play: Program, count: int, seed: int
+) -> int:
     """Compare actions of file and policy on random episodes; returns how many are equal."""
     scale = 1.0
     if module.network.spec.action.kind == "box":
         bounds = np.asarray([module.high.numpy(), -module.low.numpy()])
         scale = max(1.0, float(bounds[np.isfinite(bounds)].max(initial=1.0)))
-    state, random = policy.initial_state(_WIDTH), np.random.default_rng(0)
+    state, random = policy.initial_state(_WIDTH), np.random.default_rng(seed)
     space = batch_space(policy.observation_space, _WIDTH)
-    space.seed(0)
+    space.seed(seed)
     blank = {name: entry.numpy() for name, entry in module.inputs(_WIDTH).items()}
     memory = {name: entry for name, entry in blank.items() if name.startswith(STATE)}
     for checked in range(0, count, _WIDTH):

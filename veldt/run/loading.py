@@ -38,7 +38,7 @@ class Restored:
 
 def restored(
     run_dir: Path,
-    checkpoint: str | int = LAST,
+    checkpoint: str | int = BEST,
     *,
     policy: int | None = None,
     env: str | None = None,
@@ -48,7 +48,9 @@ def restored(
     """A plan for the CPU of this machine, and the weights of a checkpoint; as `veldt.evaluate`.
 
     With `without_environment` the recorded spaces are used, and it need not be installed."""
-    found = find_checkpoint(run_dir, checkpoint)
+    # The best weights are those of one policy; the others are in complete checkpoints.
+    is_other = policy is not None and checkpoint == BEST
+    found = find_checkpoint(run_dir, LAST if is_other else checkpoint)
     try:
         architecture, options, own = saved_options(run_dir, trust_code)
         weights = weights_in(found, policy)
