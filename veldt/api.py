@@ -29,8 +29,11 @@ from veldt.telemetry.result import RunResult, dumps
 from veldt.trackers.child import Trackers, check_trackers
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from veldt.commands.evaluate import EvaluationResult
     from veldt.networks import FirstWeights
+    from veldt.options.keywords import ResumeOptions, SweepKeywords, TrainOptions
     from veldt.policy import TrainedPolicy
     from veldt.policy.export import Exported
     from veldt.remote.location import RunLocation
@@ -42,12 +45,12 @@ _COMMON = {entry.name for entry in fields(RunOptions)}
 
 
 def train(
-    architecture: str | None = None,
+    architecture: str | Path | None = None,
     env: str | Callable[..., object] | None = None,
     callbacks: Sequence[Callback] = (),
     config: str | Path | None = None,
     trust_code: bool = False,
-    **options: object,
+    **options: Unpack[TrainOptions],
 ) -> RunResult:
     """Train an architecture on an environment.
 
@@ -65,9 +68,10 @@ def train(
 
     >>> result = train("impala", env="CartPole-v1", target_return=475)  # doctest: +SKIP
     """
-    given = options if env is None else {"env": env, **options}
+    given: dict[str, Any] = {**options} if env is None else {"env": env, **options}
     file = None if config is None else read_config(config, trust_code)
-    name, everything = with_config(architecture, {"quiet": True, **given}, file)
+    named = None if architecture is None else str(architecture)
+    name, everything = with_config(named, {"quiet": True, **given}, file)
     return train_from(name, everything, None, callbacks, trust_code)
 
 
@@ -151,7 +155,7 @@ def sweep(
     search: Sequence[str] = (),
     config: str | Path | None = None,
     trust_code: bool = False,
-    **options: Any,
+    **options: Unpack[SweepKeywords],
 ) -> SweepResult:
     """Search options over many runs with Optuna; a sweep whose folder exists continues.
 
@@ -173,9 +177,9 @@ def sweep(
     from veldt.sweeps.command import sweep as run_sweep
     from veldt.sweeps.search import take_sweep_options
 
-    settings = take_sweep_options(options)
+    given: dict[str, Any] = {**options} if env is None else {"env": env, **options}
+    settings = take_sweep_options(given)
     file = None if config is None else read_config(config, trust_code)
-    given = options if env is None else {"env": env, **options}
     name, everything = with_config(architecture, given, file)
     if "env" not in everything:
         raise ConfigurationError(f"name an environment: sweep({name!r}, env=...)")
@@ -187,7 +191,7 @@ def resume(
     began: float | None = None,
     trust_code: bool = False,
     callbacks: Sequence[Callback] = (),
-    **changes: object,
+    **changes: Unpack[ResumeOptions],
 ) -> RunResult:
     """Resume a run from its newest valid checkpoint.
 

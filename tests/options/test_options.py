@@ -14,7 +14,10 @@ from veldt.cli.main import main
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.fields import changed, flat, option_fields, with_values
+from veldt.options.keywords import ResumeOptions, SweepKeywords, TrainOptions
+from veldt.run.config_files import RESUMABLE
 from veldt.run.plan import make_plan
+from veldt.sweeps.search import SweepOptions
 
 _BASE = {name: load(name).config() for name in architectures.ARCHITECTURES}
 _BASE["run"] = RunOptions(env="CartPole-v1")
@@ -89,6 +92,18 @@ def test_a_group_keeps_the_keys_that_are_not_given():
     other = with_values(paper, {"optimizer_options": {"momentum": 0.5}})
     assert other.optimizer == replace(paper.optimizer, momentum=0.5)
     assert changed(paper, momentum=0.5) == other
+
+
+def test_the_keywords_that_type_checkers_know_are_the_options():
+    def names(kind: type) -> set[str]:
+        return set(kind.__required_keys__ | kind.__optional_keys__)
+
+    own = {
+        name for each in architectures.ARCHITECTURES for name in option_fields(load(each).config)
+    }
+    assert names(TrainOptions) == {*option_fields(RunOptions), *own} - {"env"}
+    assert names(ResumeOptions) == RESUMABLE
+    assert names(SweepKeywords) - names(TrainOptions) == set(option_fields(SweepOptions))
 
 
 def test_there_are_at_most_25_common_options_and_20_of_an_architecture():
