@@ -12,7 +12,7 @@ import pytest
 
 import veldt
 from veldt.run.evaluation import Target
-from veldt.telemetry.log_files import metric_rows
+from veldt.telemetry.log_files import EVALUATION, metric_rows
 
 
 def telemetry(mean=0.0, episodes=0, updates=1):
@@ -118,3 +118,34 @@ def test_slow_evaluations_stop_no_metrics_and_delay_no_end(tmp_path):
     times = [row["time"] for row in metric_rows(run)]
     assert max(np.diff(times[:-1])) < 2.5  # a check takes 4 s or more
     assert (result.evaluation_episodes or 0) < 20 or result.evaluation_env_steps is not None
+
+
+@pytest.mark.parametrize(("every", "steps"), [(500, 2_000), ("0.05s", 40_000)])
+def test_evaluations_during_a_run_make_a_curve(tmp_path, every, steps, capsys):
+    given = {"backend": "serial", "num_actors": 1, "evaluation_episodes": 2, "quiet": False}
+    given |= {"total_env_steps": steps, "run_dir": tmp_path / "run", "evaluate_every": every}
+    result = veldt.train("a2c", "CartPole-v1", **given)
+    ages = [entry["env_steps"] for entry in result.evaluations]
+    assert ages == sorted(set(ages))
+    assert ages[-1] == result.env_steps
+    if every == 500:
+        assert [age // 500 for age in ages] == [1, 2, 3, 4]
+    assert len(ages) > 2
+    rows = [row for row in metric_rows(tmp_path / "run") if EVALUATION in row]
+    assert rows[-1][EVALUATION] == result.evaluations[-1]["return"] == result.evaluation_return
+    assert f"evaluation after {ages[0]:,} env steps:" in capsys.readouterr().out
+    more = {"total_env_steps": steps + 1_000, "evaluate_every": 500}
+    resumed = veldt.resume(tmp_path / "run", **more)
+    again = [entry["env_steps"] for entry in resumed.evaluations]
+    assert again[: len(ages)] == ages
+    assert again == sorted(set(again))
+    assert again[-1] >= steps + 1_000
+
+
+def test_training_is_the_same_with_and_without_a_curve(tmp_path):
+    given = {"backend": "serial", "num_actors": 1, "evaluation_episodes": 1}
+    runs = [
+        veldt.train("a2c", "CartPole-v1", total_env_steps=1_000, evaluate_every=every, **given)
+        for every in (None, 300)
+    ]
+    assert runs[0].parameters_sha256 == runs[1].parameters_sha256

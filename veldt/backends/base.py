@@ -70,6 +70,7 @@ class BackendOptions:
     """Nodes record when they did what, about so far back."""
     total_env_steps: int | None = None
     checkpoint_env_steps: int | None = None
+    evaluation_env_steps: int | None = None
     """On serial no step begins beyond the total, nor beyond a multiple of the latter within one
     `advance`. On the others, the run pauses the backend."""
 

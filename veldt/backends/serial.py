@@ -106,8 +106,8 @@ class SerialBackend(LocalBackend):
     def advance(self, seconds: float) -> None:
         """Run a fixed number of rounds, because stopping must not depend on the clock.
 
-        It ends earlier where the budget is spent or a checkpoint is due, so that a run that ends
-        there and one that continues are at the same point."""
+        It ends earlier where the budget is spent, or a checkpoint or evaluation is due, so that a
+        run that ends there and one that continues are at the same point."""
         self._advanced_at = self._env_steps()
         for _ in range(_ROUNDS_PER_ADVANCE):
             if self._is_due(self._env_steps()):
@@ -115,9 +115,10 @@ class SerialBackend(LocalBackend):
             self._round()
 
     def _is_due(self, env_steps: float) -> bool:
-        total, period = self._options.total_env_steps, self._options.checkpoint_env_steps
-        if period is not None and env_steps // period > self._advanced_at // period:
-            return True
+        total, options = self._options.total_env_steps, self._options
+        for period in (options.checkpoint_env_steps, options.evaluation_env_steps):
+            if period is not None and env_steps // period > self._advanced_at // period:
+                return True
         return total is not None and env_steps >= total
 
     def _env_steps(self) -> float:

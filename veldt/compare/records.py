@@ -25,12 +25,12 @@ from veldt.errors import ConfigurationError
 from veldt.resources import usable_cores
 from veldt.telemetry.aggregate import actor_traffic
 from veldt.telemetry.counters import LAG_BINS
-from veldt.telemetry.log_files import metric_rows
+from veldt.telemetry.log_files import EVALUATION, EVALUATION_ENV_STEPS, metric_rows
 from veldt.telemetry.record import CONFIG_FILE, RESULT_FILE, STATUS_FILE
 from veldt.telemetry.result import RunResult, dumps
 from veldt.topology import Topology
 
-RETURN, EVALUATION = "return/mean_100", "evaluation/return"
+RETURN = "return/mean_100"
 _TRAINED = "counter/trained_env_steps"
 _MOST_SHOWN = 4  # options in a name; with more, the name of the first run's folder
 _OF_ONE_RUN = {"seed", "run_dir", "quiet", "json", "dashboard", "trackers", "timeline", "from_run"}
@@ -53,8 +53,8 @@ class Record:
         values = np.array([float(row[metric]) for row in rows])
         if over == "env_steps":
             # An evaluation ends when training is further on than the weights it plays with.
-            age = f"{metric}_env_steps"
-            return np.array([row.get(age, row["env_steps"]) for row in rows], float), values
+            age = EVALUATION_ENV_STEPS if metric == EVALUATION else "env_steps"
+            return np.array([row[age] for row in rows], float), values
         # The last row is written when the run's wall seconds are taken.
         began = self.rows[-1]["time"] - self.result.wall_seconds if self.rows else 0.0
         return np.array([row["time"] - began for row in rows], float), values

@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 
 from veldt.compare.records import (
     COST_COLUMNS,
-    EVALUATION,
     RETURN,
     Record,
     Records,
@@ -29,6 +28,7 @@ from veldt.compare.runs import Comparison, RunTask
 from veldt.compare.statistics import FEWEST_FOR_AN_INTERVAL, Estimate, joint_curve
 from veldt.errors import ConfigurationError
 from veldt.files import write_atomically
+from veldt.telemetry.log_files import EVALUATION
 from veldt.telemetry.result import RunResult
 
 TEMPLATES = Path(__file__).with_name("templates")

@@ -9,6 +9,7 @@ from typing import Any
 from veldt.dashboard.reading import RunView
 from veldt.diagram import mermaid
 from veldt.telemetry.counters import traffic_name
+from veldt.telemetry.log_files import EVALUATION, EVALUATION_ENV_STEPS
 
 Options = dict[str, Any]
 _LINE, _BARS = "#2f9e6e", "#d98a3d"
@@ -42,6 +43,15 @@ def curve(view: RunView) -> Options:
         }
     options = _chart(drawn, "env steps")
     options["yAxis"]["scale"] = True
+    evaluated = [
+        [line[EVALUATION_ENV_STEPS], float(f"{mean:.5g}")]
+        for line in view.evaluations
+        if isinstance(mean := line[EVALUATION], float)
+        and isinstance(line.get(EVALUATION_ENV_STEPS), int)
+    ]
+    if evaluated:
+        drawn = {"type": "line", "name": "evaluation", "data": evaluated, "color": _BARS}
+        options["series"].append(drawn)
     return options
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import psutil
 
 from veldt.errors import ConfigurationError
-from veldt.telemetry.log_files import METRICS_FILE, JsonLines, json_object
+from veldt.telemetry.log_files import EVALUATION, METRICS_FILE, JsonLines, json_object
 from veldt.telemetry.record import (
     CONFIG_FILE,
     EVENTS_FILE,
@@ -47,6 +47,8 @@ class RunView:
     """None while the run continues after a result."""
     curve: list[dict[str, Any]] = field(default_factory=list)
     """At most CURVE_POINTS lines of metrics.jsonl, evenly spaced, and always the newest."""
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    """Its lines with an evaluation, thinned as the curve."""
     events: list[dict[str, Any]] = field(default_factory=list)
     """The newest events, oldest first."""
 
@@ -85,14 +87,15 @@ class RunReader:
         result = self._read_json(RESULT_FILE)
         new_events, is_new_file = self._events_file.new_lines()
         self._events = [*([] if is_new_file else self._events), *new_events][-EVENTS_SHOWN:]
-        state = _state(status, result)
+        state, lines = _state(status, result), self._read_metrics()
         return RunView(
             config=self._read_json(CONFIG_FILE),
             state=state,
             status=status,
             topology=self._read_json(TOPOLOGY_FILE),
             result=RunResult.from_mapping(result) if state == "ended" and result else None,
-            curve=thinned(self._read_metrics()),
+            curve=thinned(lines),
+            evaluations=thinned([line for line in lines if EVALUATION in line]),
             events=list(self._events),
         )
 

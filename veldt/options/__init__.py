@@ -18,6 +18,7 @@ ENCODERS = ("auto", "mlp", "nature", "resnet", "small_conv")
 DEFAULT_ENV_STEPS = 1_000_000
 Steps = Annotated[int, Bounds(1, 1e15)]
 Width = Annotated[int, Bounds(1, 65_536)]
+_PERIOD = re.compile(r"(\d+(?:\.\d*)?(?:[eE]\d+)?)(s?)", re.ASCII)
 _DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?", re.ASCII)
 
 
@@ -119,6 +120,9 @@ class RunOptions(Options):
     checkpoint_options: CheckpointOptions = CheckpointOptions()
     evaluation_episodes: CountOrNone = 20
     """Fresh episodes that confirm a target and that are played at the end; 0: none at the end."""
+    evaluate_every: Annotated[int, Bounds(1, 1e15)] | str | None = None
+    """Evaluate during the run, every so many env steps (50000) or seconds (60s): a learning curve
+    without exploration."""
     extra_lag: Annotated[int, Bounds(0, 10_000)] = 0
     """For experiments: actors use weights this many updates older than the newest."""
     timeline: Annotated[float, Bounds(0, 60, above=True)] | None = None
@@ -137,11 +141,30 @@ class RunOptions(Options):
         super().__post_init__()
         if self.target_return is not None and self.evaluation_episodes < 1:
             raise ConfigurationError("target_return needs evaluation_episodes of 1 or more")
+        if self.evaluation_period() is not None and self.evaluation_episodes < 1:
+            raise ConfigurationError("evaluate_every needs evaluation_episodes of 1 or more")
         for name in self.devices() or ("cpu",):
             if _DEVICE.fullmatch(name) is None:
                 raise ConfigurationError(
                     f"device is unknown: '{name}'; use auto, cpu, cuda, cuda:1 or a list of these"
                 )
+
+    def evaluation_period(self) -> tuple[float, bool] | None:
+        """The period of `evaluate_every`, and whether it is in seconds; None without it."""
+        if self.evaluate_every is None:
+            return None
+        found = _PERIOD.fullmatch(str(self.evaluate_every))
+        if found is None or float(found[1]) <= 0.0:
+            raise ConfigurationError(
+                f"evaluate_every is '{self.evaluate_every}'; use env steps, such as 50000, or"
+                " seconds with an s, such as 60s"
+            )
+        return float(found[1]), bool(found[2])
+
+    def evaluation_env_steps(self) -> int | None:
+        """The period of `evaluate_every`, if it is in env steps."""
+        found = self.evaluation_period()
+        return None if found is None or found[1] else int(found[0])
 
     def devices(self) -> tuple[str, ...]:
         """The devices that were named; none for auto."""

@@ -23,6 +23,7 @@ class ResumeOptions(TypedDict, total=False):
     device: str
     checkpoint_options: Keys
     evaluation_episodes: int
+    evaluate_every: int | str | None
     trackers: Sequence[Tracker]
     dashboard: bool | int
     quiet: bool

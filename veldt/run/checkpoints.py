@@ -97,8 +97,9 @@ class RunCheckpoints:
         self._generation = 0
         self._save: _Save | None = None
 
-    def begin_from_newest(self, topology: Topology | None = None) -> None:
-        """Restore the newest valid checkpoint, which must have the nodes of `topology`."""
+    def begin_from_newest(self, topology: Topology | None = None) -> int:
+        """Restore the newest valid checkpoint, which must have the nodes of `topology`; its env
+        steps."""
         try:
             checkpoint = self._store.newest()
             for problem in self._store.problems:
@@ -120,7 +121,9 @@ class RunCheckpoints:
         self._generation = int(checkpoint.meta["generation"])
         self._backend.restore(checkpoint.path, self._generation)
         self._telemetry.load_state(checkpoint.load(RUN))
-        self._schedule_after(int(checkpoint.meta["env_steps"]))
+        env_steps = int(checkpoint.meta["env_steps"])
+        self._schedule_after(env_steps)
+        return env_steps
 
     def _check_fits(self, checkpoint: Checkpoint, topology: Topology) -> None:
         found, expected = weights_in(checkpoint).vector.size, topology.num_weights

@@ -35,6 +35,7 @@ RESUMABLE = {
     "checkpoint_options",
     "dashboard",
     "device",
+    "evaluate_every",
     "evaluation_episodes",
     "json",
     "quiet",

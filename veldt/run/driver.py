@@ -37,9 +37,15 @@ from veldt.run.plan import Plan
 from veldt.run.process import OutOfTime, Signals, time_limit
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.diagnosis import bottleneck
-from veldt.telemetry.log_files import log_to_stderr, wants_events
+from veldt.telemetry.log_files import (
+    EVALUATION,
+    EVALUATION_ENV_STEPS,
+    evaluations_in,
+    log_to_stderr,
+    wants_events,
+)
 from veldt.telemetry.machine_meter import MachineMeter
-from veldt.telemetry.progress import Progress
+from veldt.telemetry.progress import Progress, number
 from veldt.telemetry.record import TIMELINE_FILE, EventSort, RunRecord, timeline
 from veldt.telemetry.result import RunResult, StoppedBy, dumps, lag_entry
 from veldt.types import Parameters
@@ -89,6 +95,7 @@ class Run:
                 timeline_seconds=options.timeline or 0.0,
                 total_env_steps=options.total_env_steps,
                 checkpoint_env_steps=options.checkpoint_options.env_steps,
+                evaluation_env_steps=options.evaluation_env_steps(),
             ),
         )
         self._backend.run_dir = path
@@ -116,6 +123,9 @@ class Run:
         self._nodes_are_alive = False
         self._evaluation: Evaluation | None = None
         """The last one that has begun."""
+        self._in_curve: Evaluation | None = None
+        """One of `evaluate_every` that is being played."""
+        self._period = options.evaluation_period()
         self._target: Target | None = None
         if options.target_return is not None:
             self._target = Target(
@@ -126,6 +136,7 @@ class Run:
             )
         self._next_metrics = 0.0
         self._needs_timeline = options.timeline is not None
+        begun = 0
         try:
             if resume:
                 if changed := changed_space(path, plan.problem.spec):
@@ -134,8 +145,14 @@ class Run:
                         f"the {what} of the environment '{environment.name}' has changed since the"
                         f" run began, from {before} to {now}; train anew with another --run-dir"
                     )
-                self._checkpoints.begin_from_newest(plan.topology)
+                begun = self._checkpoints.begin_from_newest(plan.topology)
                 self._best.load()
+                self._result.evaluations = evaluations_in(path, begun)
+            if self._period is not None:
+                if environment.is_external:
+                    raise ConfigurationError("evaluate_every needs an environment, not external:")
+                every, by_clock = self._period
+                self._next_of_curve = every if by_clock else (begun // every + 1) * every
             config = {**describe_plan(plan), "command": self._result.command}
             self._directory.write_config(config)
         except ConfigurationError:
@@ -204,6 +221,7 @@ class Run:
             if self._telemetry.updates and result.first_update_seconds is None:
                 result.first_update_seconds = elapsed
             progress.update(self._telemetry, elapsed)
+            self._evaluate_if_due(elapsed)
             while self._backend.notes:
                 self._record.note("node", self._backend.notes.pop(0))
             self._callbacks.episodes(self._telemetry.fresh_episodes)
@@ -274,7 +292,25 @@ class Run:
     def _weights(self) -> Parameters:
         return newest_weights(self._backend, self._plan.topology)
 
+    def _evaluate_if_due(self, elapsed: float) -> None:
+        """Begin the next evaluation of the curve, or take the one that has ended."""
+        if self._in_curve is not None and self._taken(self._in_curve) is not None:
+            self._in_curve = None
+        if self._period is None or not (self._evaluation is None or self._evaluation.done()):
+            return
+        every, by_clock = self._period
+        now = elapsed if by_clock else self._telemetry.env_steps
+        if now >= self._next_of_curve and self._in_curve is None:
+            self._next_of_curve = (now // every + 1) * every
+            found = self._begin_evaluation(self._weights(), self._telemetry.env_steps, None)
+            self._in_curve = found
+            if self._is_deterministic:
+                self._wait_for(found)
+
     def _play(self, attempt: int, seconds: float | None) -> Callable[[], np.ndarray | None]:
+        if self._in_curve is not None:
+            playing, self._in_curve = self._in_curve, None
+            return lambda: self._taken(playing)
         if self._evaluation is not None and not self._evaluation.done():
             return lambda: np.empty(0)  # an environment hangs
         found = self._begin_evaluation(self._weights(), self._telemetry.env_steps, seconds, attempt)
@@ -322,6 +358,13 @@ class Run:
             if is_whole:
                 tasks = self._plan.problem.environment.tasks
                 result.evaluation_by_task = scores_by_task(tasks, returns)
+        if is_whole:
+            mean, age = float(returns.mean()), evaluation.env_steps
+            found = {EVALUATION: mean, EVALUATION_ENV_STEPS: age}
+            self._record.tick(self._telemetry, self._backend.restarted, evaluation=found)
+            result.evaluations.append({"env_steps": age, "return": mean})
+            if self._period is not None:
+                self._progress.note(f"evaluation after {age:,} env steps: {number(mean)}")
         self._callbacks.evaluation(returns, evaluation.env_steps)
         return returns
 
@@ -410,12 +453,21 @@ class Run:
         weights, env_steps = self._weights(), self._telemetry.env_steps
         self._stop_nodes()  # frees the cores for the evaluation
         is_exact = self._is_deterministic and self._result.stopped_by != "seconds"
-        limit = math.inf if is_exact else self._within_limit(_CLOSING_EVALUATION_SECONDS, 3.0)
+
+        def wait_for(evaluation: Evaluation) -> None:
+            most = math.inf if is_exact else self._within_limit(_CLOSING_EVALUATION_SECONDS, 3.0)
+            self._wait_for(evaluation, most)
+
         try:
-            last = self._evaluation
-            if last is None or (last.done() and self._target is not None):
+            if self._in_curve is not None:
+                wait_for(self._in_curve)
+                self._taken(self._in_curve)
+            if self._period is not None and self._result.evaluation_env_steps == env_steps:
+                return
+            last, has_others = self._evaluation, bool(self._target or self._period)
+            if last is None or (last.done() and has_others):
                 last = self._begin_evaluation(weights, env_steps, None)
-            self._wait_for(last, limit)
+            wait_for(last)
             returns = self._taken(last)
             if returns is not None and returns.size < episodes:
                 ended = f"{returns.size} of {episodes} episodes"

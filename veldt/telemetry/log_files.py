@@ -125,6 +125,19 @@ def metric_rows(run_dir: Path) -> list[dict[str, Any]]:
     return JsonLines(run_dir / METRICS_FILE).new_lines()[0]
 
 
+EVALUATION, EVALUATION_ENV_STEPS = "evaluation/return", "evaluation/return_env_steps"
+"""Mean return of fresh episodes, and the age of the weights that played them."""
+
+
+def evaluations_in(run_dir: Path, until: int) -> list[dict[str, float]]:
+    """The evaluations in metrics.jsonl of weights that are at most `until` env steps old."""
+    return [
+        {"env_steps": row[EVALUATION_ENV_STEPS], "return": row[EVALUATION]}
+        for row in metric_rows(run_dir)
+        if EVALUATION in row and row[EVALUATION_ENV_STEPS] <= until
+    ]
+
+
 def tag(metric: str) -> str:
     """The name of a metric in trackers: `loss/value` for `counter/loss.value`."""
     name = metric.removeprefix("counter/")

@@ -59,9 +59,16 @@ class RunRecord:
         self._guard(TOPOLOGY_FILE, self._replace, TOPOLOGY_FILE, self._description)
         self._guard(STATUS_FILE, self._replace, STATUS_FILE, self._header("starting"))
 
-    def tick(self, run: RunTelemetry, restarted: Mapping[str, int], ended: bool = False) -> None:
-        """Write the current metrics and status; at the end, means over the steady state."""
-        metrics = run.metrics()
+    def tick(
+        self,
+        run: RunTelemetry,
+        restarted: Mapping[str, int],
+        ended: bool = False,
+        evaluation: Mapping[str, float] | None = None,
+    ) -> None:
+        """Write the current metrics and status, and an evaluation that has ended since; at the end,
+        means over the steady state."""
+        metrics = {**run.metrics(), **(evaluation or {})}
         line = {"time": time.time(), "env_steps": run.env_steps, **metrics}
         self._guard(STATUS_FILE, self._write_status, run, restarted, ended)
         self._guard(METRICS_FILE, self._append, METRICS_FILE, line)

@@ -49,6 +49,8 @@ class RunResult:
     """Age of the weights that were evaluated."""
     evaluation_by_task: dict[str, dict[str, float | None]] = field(default_factory=dict)
     """With several tasks: `mean` and `normalized` return of each."""
+    evaluations: list[dict[str, float]] = field(default_factory=list)
+    """All that were played during the run: age of the weights in env steps, and mean return."""
     best_return: float | None = None
     """Of the weights kept as best: evaluated, or the mean of 100 training episodes."""
     best_env_steps: int | None = None
