@@ -105,6 +105,7 @@ class TrainOptions(ResumeOptions, total=False):
     matchmaking: Literal["latest", "uniform", "pfsp", "alphastar"]
     scripted_opponents: Sequence[str]
     league_options: Keys
+    eta: int
 
 
 class SweepKeywords(TrainOptions, total=False):
