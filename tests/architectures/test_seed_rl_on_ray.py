@@ -59,7 +59,7 @@ def test_actors_on_other_ray_nodes_stream_over_tls(
         backend.stop()
     (link,) = made
     assert len(places) == 3
-    assert link.security.uses_tls
+    assert link.security.certificate
     assert counted("dropped.broken_connection") == 0
     refused = (name for snapshot in backend.snapshots() for name in snapshot.counters)
     assert sum(counted(name) for name in refused if name.startswith("dropped.wire")) == 0

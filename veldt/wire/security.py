@@ -31,10 +31,6 @@ class Security:
     admits_all: bool = False
     """No token is needed: only for addresses that other machines cannot reach."""
 
-    @property
-    def uses_tls(self) -> bool:
-        return self.certificate is not None
-
     def for_clients(self) -> Security:
         """A copy without the server's private key."""
         return Security(self.token, self.certificate)

@@ -318,7 +318,7 @@ class StreamClient:
             *keepalive_options(self._format.max_reply_bytes),
             ("grpc.use_local_subchannel_pool", 1),
         ]
-        if not self._security.uses_tls:
+        if self._security.certificate is None:
             return grpc.aio.insecure_channel(address, options)
         credentials = grpc.ssl_channel_credentials(self._security.certificate)
         options.append(("grpc.ssl_target_name_override", TLS_NAME))

@@ -11,18 +11,21 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from veldt.backends.base import NodeFailure, is_restartable
 from veldt.backends.ray.channels import Handle
-from veldt.backends.ray.node import Assignment, NodeHost, Peers, Report
+from veldt.backends.ray.node import NodeHost, Peers, Report
 from veldt.backends.ray.wiring import Wiring
 from veldt.backends.supervision import RestartPolicy
 from veldt.topology import Group
 from veldt.types import Parameters
+
+if TYPE_CHECKING:
+    from veldt.backends.ray.backend import RayBackend
 
 ANSWER_SECONDS = 10.0
 _START_SECONDS = 120.0
@@ -160,18 +163,6 @@ def _wants_gpu(group: Group) -> bool:
     return any(node.role.device().startswith("cuda") for node in group.nodes)
 
 
-class Owner(Protocol):
-    """The backend, which knows the content of what is sent to processes."""
-
-    def assignment(self, host: Host) -> Assignment: ...
-
-    def newest_for(self, group: Group) -> dict[str, Parameters]:
-        """By board: the weights that a replacement begins with."""
-
-    def lost(self, group: Group) -> None:
-        """A process is gone and will be replaced."""
-
-
 Returned = Callable[[Host, Any], None]
 """Receives the result of a call."""
 
@@ -179,8 +170,8 @@ Returned = Callable[[Host, Any], None]
 class Supervisor:
     """The processes of all groups. `hosts` are those that run, by group name."""
 
-    def __init__(self, wiring: Wiring, owner: Owner) -> None:
-        self._wiring, self._owner = wiring, owner
+    def __init__(self, wiring: Wiring, backend: RayBackend) -> None:
+        self._wiring, self._backend = wiring, backend
         self._placement: Placement | None = None
         self.hosts: dict[str, Host] = {}
         self._due: list[tuple[float, Host]] = []
@@ -197,7 +188,7 @@ class Supervisor:
         for group in self._wiring.groups.values():
             self.hosts[group.name] = placement.place(group, incarnation)
         hosts = list(self.hosts.values())
-        calls = [host.handle.prepare.remote(self._owner.assignment(host)) for host in hosts]
+        calls = [host.handle.prepare.remote(self._backend.assignment(host)) for host in hosts]
         ready, _ = ray.wait(calls, num_returns=len(calls), timeout=_START_SECONDS)
         for host, call in zip(hosts, calls, strict=True):
             if call not in ready:
@@ -268,7 +259,7 @@ class Supervisor:
     def _prepared(self, host: Host, process_id: int) -> None:
         host.process_id = process_id
         self.hosts[host.group.name] = host
-        self._run(host, self._owner.newest_for(host.group))
+        self._run(host, self._backend.newest_for(host.group))
         self._introduce(host)
         self.restarted[host.group.name] += 1
 
@@ -280,7 +271,7 @@ class Supervisor:
         self.notes.append(f"{host.died(error)} and is restarted")
         ray.kill(host.handle)  # it may be out of reach rather than dead
         self.hosts.pop(name, None)
-        self._owner.lost(host.group)
+        self._backend.lost(host.group)
         self._due.append((time.monotonic() + delay, host))
 
     def _replace_those_due(self) -> None:
@@ -289,7 +280,7 @@ class Supervisor:
         for entry in [entry for entry in self._due if entry[0] <= now]:
             self._due.remove(entry)
             host = self._placement.place(entry[1].group, entry[1].incarnation + 1)
-            call = host.handle.prepare.remote(self._owner.assignment(host))
+            call = host.handle.prepare.remote(self._backend.assignment(host))
             self._pending[call] = host, self._prepared
         for host, _ in self._pending.values():
             is_late = not host.process_id and now - host.placed_at > _ROOM_SECONDS
