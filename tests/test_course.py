@@ -22,22 +22,7 @@ import checkers  # noqa: E402
 from execute import execute  # noqa: E402
 
 NOTEBOOKS = sorted(COURSE.glob("*.ipynb"))
-EXERCISES = {
-    "dqn": "td_targets",
-    "gorila": "serve",
-    "a3c": "n_step_returns",
-    "a2c": "actor_critic_loss",
-    "ga3c": "tune",
-    "ppo": "clipped_objective",
-    "impala": "vtrace_targets",
-    "seed_rl": "forward_passes",
-    "sample_factory": "seconds_per_round",
-    "league": "pfsp",
-}
 RIGHT = """
-import numpy as np
-
-
 def td_targets(rewards, terminated, truncated, next_q, gamma):
     return rewards + gamma * np.where(terminated, 0.0, next_q.max(axis=1))
 
@@ -203,12 +188,17 @@ def source(name: str) -> str:
 
 def judged(name: str, code: str) -> str:
     names: dict[str, Any] = {}
-    exec("import numpy as np\n" + code, names)
+    exec(f"import numpy as np\n{code}", names)
     return getattr(checkers, name)(names[name])
 
 
 def code_cells(notebook) -> list:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def exercise(notebook) -> str:
+    """The name of the function in the last cell of code."""
+    return re.match(r"def (\w+)\(", code_cells(notebook)[-1].source)[1]
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
@@ -248,8 +238,7 @@ def test_a_notebook_is_stored_with_its_drawing_exercise_and_figures(path):
     assert textwrap.indent(drawing, "    ") in described
     assert "In this notebook you will" in notebook.cells[0].source
     assert "## Read next" in notebook.cells[-1].source
-    exercise = EXERCISES[path.stem]
-    assert code_cells(notebook)[-1].source.startswith(f"def {exercise}(")
+    assert getattr(checkers, exercise(notebook)).__doc__.startswith(f"{path.stem}: ")
     outputs = [each for cell in code_cells(notebook) for each in cell.outputs]
     assert any("image/png" in each.get("data", {}) for each in outputs)
     assert outputs[-1].text.startswith("Not yet: write your code")
@@ -262,7 +251,7 @@ def test_a_notebook_is_stored_with_its_drawing_exercise_and_figures(path):
 def test_a_notebook_runs_and_its_exercise_can_be_solved(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
     stored = [[each.output_type for each in cell.outputs] for cell in code_cells(notebook)]
-    name = EXERCISES[path.stem]
+    name = exercise(notebook)
     solved = f"{source(name)}\n\nprint(checkers.{name}({name}))"
     notebook.cells.append(nbformat.v4.new_code_cell(solved))
     execute(notebook, tmp_path)
