@@ -53,6 +53,7 @@ from veldt.roles.gradients import LocalOptimizer, synchronous_group
 from veldt.roles.hogwild import HogwildOptions, hogwild_workers
 from veldt.roles.inference import BatchedPolicy, BatchRule, SharedMemoryInference, recurrent_memory
 from veldt.roles.learner import Learner
+from veldt.roles.pacing import Pacing
 from veldt.roles.parameter_server import (
     RemoteGradients,
     ServerOptions,
@@ -147,6 +148,7 @@ __all__ = [
     "Options",
     "Parameters",
     "ParameterSink",
+    "Pacing",
     "ParameterSource",
     "Part",
     "Policy",

@@ -112,6 +112,25 @@ def test_kills_of_actors_while_they_write_tear_nothing():
         assert counter(backend, "learner-0", "trained_env_steps") <= stepped
 
 
+@pytest.mark.parametrize("architecture", ["ppo", "sebulba"])
+def test_those_who_keep_a_pace_wait_for_the_successor_of_any_node(architecture):
+    """What a learner or an actor had when it died is collected or learned from again: without it
+    the others would wait for ever."""
+    draw = random.Random(4)
+    with running(2, architecture) as backend:
+        nodes = sorted(node.name for node in backend._topology.nodes)
+        for number in range(3 * len(nodes)):
+            before = backend.parameters("weights").version
+            advance_until(
+                backend,
+                lambda b=before: backend.parameters("weights").version > b + 5,
+                f"updates after {number} deaths",
+            )
+            time.sleep(0.02 * draw.random())
+            kill(backend, nodes[number % len(nodes)])
+        assert backend.restarts >= 3 * len(nodes) - 1
+
+
 def test_a_killed_parameter_server_goes_on_from_what_it_had_published():
     own = {"num_shards": 2, "min_replay_transitions": 100, "batch_size": 16}
     with running(1, "gorila", own) as backend:
