@@ -13,8 +13,7 @@ from veldt.context import NodeContext
 from veldt.errors import ConfigurationError
 from veldt.league.manager import LeagueManager
 from veldt.league.matchmaking import MAIN, MAIN_EXPLOITER
-from veldt.league.players import EntropySchedule, Opponents
-from veldt.league.pool import ModelPool, ResidentModels
+from veldt.league.players import EntropySchedule, Opponents, ResidentModels
 from veldt.league.state import (
     LEARNING,
     SCRIPTED_MODELS,
@@ -23,6 +22,7 @@ from veldt.league.state import (
     LeagueState,
     Matches,
     MatchesSource,
+    ModelPool,
 )
 from veldt.optimizers import Schedule
 from veldt.options import RunOptions

@@ -20,8 +20,7 @@ from veldt.backends.process.forkserver import warm_up
 from veldt.backends.serial import SerialBackend
 from veldt.commands.play import play_run
 from veldt.league.players import Opponents
-from veldt.league.pool import ModelPool
-from veldt.league.state import LEAGUE, LeagueState
+from veldt.league.state import LEAGUE, LeagueState, ModelPool
 from veldt.options import RunOptions
 from veldt.run.loading import find_checkpoint
 from veldt.run.plan import Plan, make_plan

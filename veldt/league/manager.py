@@ -15,7 +15,6 @@ from veldt.environments.lookup import imported_function
 from veldt.errors import ConfigurationError
 from veldt.league.matchmaking import elo, opponent_chances, ready_to_freeze, reset_after_freezing
 from veldt.league.players import Opponents, Script
-from veldt.league.pool import ModelPool
 from veldt.league.state import (
     LEAGUE,
     LEARNING,
@@ -23,6 +22,7 @@ from veldt.league.state import (
     LeagueOptions,
     Matches,
     MatchesSource,
+    ModelPool,
     generation_board,
     results_layout,
 )

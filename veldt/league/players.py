@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +14,6 @@ from veldt.context import NodeContext
 from veldt.environments import Step
 from veldt.games import make_game
 from veldt.games.seats import LearningSeat, PendingMoves
-from veldt.league.pool import ModelPool, ResidentModels
 from veldt.league.state import (
     DRAW,
     LEARNING,
@@ -22,9 +22,10 @@ from veldt.league.state import (
     WIN,
     LeagueOptions,
     MatchesSource,
+    ModelPool,
     own_and_best,
 )
-from veldt.networks import MASKED_LOGIT, NetworkFactory, PolicyValueOutput
+from veldt.networks import MASKED_LOGIT, FlatParameters, Network, NetworkFactory, PolicyValueOutput
 from veldt.optimizers import Schedule
 from veldt.ports import ExperienceSink, ParameterSink, ParameterSource
 from veldt.role import Part
@@ -35,6 +36,37 @@ from veldt.types import ACTION_MASK, Parameters
 
 Script = Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
 """Observations [N, O], legal actions [N, A], random generator -> probabilities [N, A]."""
+
+
+class ResidentModels:
+    """Networks by key, at most `most` of them; a missing one replaces the least recently used."""
+
+    def __init__(
+        self, factory: NetworkFactory, most: int, load: Callable[[int], np.ndarray]
+    ) -> None:
+        self._factory, self._most, self._load = factory, most, load
+        self._models: OrderedDict[int, tuple[Network, FlatParameters]] = OrderedDict()
+        self._idle: list[tuple[Network, FlatParameters]] = []
+
+    def __call__(self, key: int) -> Network:
+        if key in self._models:
+            self._models.move_to_end(key)
+            return self._models[key][0]
+        if self._idle:
+            entry = self._idle.pop()
+        elif len(self._models) < self._most:
+            network = self._factory.make().eval()
+            entry = (network, FlatParameters(network))
+        else:
+            _, entry = self._models.popitem(last=False)
+        entry[1].load(self._load(key))
+        self._models[key] = entry
+        return entry[0]
+
+    def forget(self) -> None:
+        """Load each model again when it is next used, because its weights may have changed."""
+        self._idle += self._models.values()
+        self._models.clear()
 
 
 @dataclass(eq=False)

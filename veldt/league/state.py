@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A league's options, its manager's state, and the messages between its nodes.
+"""A league's options, its manager's state, the messages between its nodes, and its model files.
 
 State and messages are vectors on boards. Boards outlive every process, so that a manager that dies
 loses no result, and a checkpoint of the boards is a checkpoint of the league.
@@ -7,12 +7,17 @@ loses no result, and a checkpoint of the boards is a checkpoint of the league.
 
 from __future__ import annotations
 
+import io
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 
 from veldt.errors import ConfigurationError
+from veldt.files import write_atomically
 from veldt.league.matchmaking import (
     ELO_START,
     KINDS,
@@ -27,6 +32,7 @@ from veldt.options.checked import Bounds, Count, Options
 from veldt.options.groups import LEAGUE_OPTIONS
 from veldt.ports import ParameterSource
 from veldt.role import Part
+from veldt.telemetry.record import LEAGUE_FOLDER
 from veldt.types import Field, Layout
 
 LEAGUE = "league"
@@ -37,6 +43,7 @@ LEARNING = -1
 SCRIPTED_MODELS = -1000
 """In the same place, this number and those below: players that follow a rule and have no model."""
 WIN, DRAW, LOSS = range(3)
+BEST_MODEL, BEST_FACTS = "best-model.npy", "best-model.json"
 _ALPHASTAR_EXPLOITERS = (1, 2)  # main exploiters and league exploiters with one main player
 Exploiters = Annotated[int, Bounds(0, 16)]
 
@@ -297,3 +304,56 @@ def results_layout(capacity: int) -> Layout:
         models=Field((capacity,), "int64"),
         outcomes=Field((capacity, 2, 3), "int64"),
     )
+
+
+class ModelPool:
+    """RUN_DIR/league/model-<number>.npy, flat float32 vectors. A model is on disk before its number
+    is published, and never changes, so that no death of a process can lose it."""
+
+    def __init__(self, run_dir: Path | None) -> None:
+        if run_dir is None:
+            raise RuntimeError("a league keeps its models in the run's directory; there is none")
+        self.folder = run_dir / LEAGUE_FOLDER
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"model-{number:06d}.npy"
+
+    def write(self, number: int, vector: np.ndarray) -> None:
+        self._write(self.path(number), vector)
+
+    def read(self, number: int) -> np.ndarray:
+        try:
+            vector: np.ndarray = np.load(self.path(number), allow_pickle=False)
+        except OSError as error:
+            raise RuntimeError(
+                f"the frozen model {self.path(number)} cannot be read; on several machines RUN_DIR"
+                " must be on a file system that all of them share"
+            ) from error
+        return vector
+
+    def write_best(self, vector: np.ndarray, facts: Mapping[str, float]) -> None:
+        """The main player at its best measure, with what was measured. Facts are written last, so
+        that a reader finds a model that is at least as good."""
+        self._write(self.folder / BEST_MODEL, vector)
+        write_atomically(self.folder / BEST_FACTS, json.dumps(dict(facts)) + "\n")
+
+    def read_best(self) -> tuple[np.ndarray, dict[str, float]] | None:
+        """None if nothing was measured, or what was written cannot be read."""
+        try:
+            vector: np.ndarray = np.load(self.folder / BEST_MODEL, allow_pickle=False)
+            facts = json.loads((self.folder / BEST_FACTS).read_text(encoding="utf-8"))
+            return vector, {name: float(value) for name, value in facts.items()}
+        except (OSError, ValueError, AttributeError):
+            return None
+
+    def append(self, log: str, entry: Mapping[str, object]) -> None:
+        """Add a line to a log in the pool's folder."""
+        self.folder.mkdir(exist_ok=True)
+        with open(self.folder / log, "a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+
+    def _write(self, path: Path, vector: np.ndarray) -> None:
+        self.folder.mkdir(exist_ok=True)
+        content = io.BytesIO()
+        np.save(content, np.asarray(vector, np.float32), allow_pickle=False)
+        write_atomically(path, content.getvalue(), durable=True)

@@ -20,8 +20,7 @@ from veldt.games.solvers import (
     nash_conv,
     tic_tac_toe_losses,
 )
-from veldt.league.pool import ModelPool
-from veldt.league.state import LEAGUE, LeagueOptions, LeagueState
+from veldt.league.state import LEAGUE, LeagueOptions, LeagueState, ModelPool
 from veldt.networks import FlatParameters, NetworkFactory, PolicyValueOutput
 from veldt.ports import ParameterSource
 from veldt.role import Part
