@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,6 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "chosen": choices(plan),
         "device": plan.problem.compute.device,
         "parameters": plan.topology.num_weights,
-        "spaces": _spaces(spec),
         "environment": {
             "observation_space": described(interface.observation_space),
             "action_space": described(interface.action_space),
@@ -158,15 +158,11 @@ def saved_environment(stored: Mapping[str, Any]) -> tuple[EnvironmentSpec, Inter
 
 def changed_space(run_dir: Path, spec: EnvironmentSpec) -> tuple[str, str, str] | None:
     """Where an environment differs from the run's: observation or action, before and now."""
-    try:
-        before = json.loads((run_dir / CONFIG_FILE).read_text(encoding="utf-8"))["spaces"]
-        for what, now in _spaces(spec).items():
-            if before[what] != now:
-                return what, before[what], now
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # a file without an entry that it should have
+    with suppress(OSError, ValueError, KeyError, TypeError):  # a file without what it should have
+        stored = json.loads((run_dir / CONFIG_FILE).read_text(encoding="utf-8"))
+        before, _ = saved_environment(stored)
+        if before.observed() != spec.observed():
+            return "observation", before.observed(), spec.observed()
+        if before.acted() != spec.acted():
+            return "action", before.acted(), spec.acted()
     return None
-
-
-def _spaces(spec: EnvironmentSpec) -> dict[str, str]:
-    return {"observation": spec.observed(), "action": spec.acted()}

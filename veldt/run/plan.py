@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -90,6 +91,18 @@ class Plan:
         raise ValueError(f"{learner.name} reads no queue")
 
 
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """A network or environment that cannot be made is invalid input."""
+    try:
+        yield
+    except ConfigurationError:
+        raise
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+@_refusals()
 def make_plan(
     architecture: str,
     options: RunOptions,
@@ -100,22 +113,6 @@ def make_plan(
 ) -> Plan:
     """Check everything and wire the topology. An environment that is `known` is not made; `began`:
     time.monotonic() when the run's time began."""
-    try:
-        return _checked_plan(architecture, options, own, known, first, began)
-    except ConfigurationError:
-        raise
-    except ValueError as error:  # a network or environment that cannot be made
-        raise ConfigurationError(str(error)) from error
-
-
-def _checked_plan(
-    architecture: str,
-    options: RunOptions,
-    own: Mapping[str, Any],
-    known: tuple[EnvironmentSpec, Interface] | None,
-    first: FirstWeights | None,
-    began: float | None,
-) -> Plan:
     system, backend = architectures.load(architecture), BACKENDS[options.backend]
     if options.backend in system.refuses:
         raise ConfigurationError(system.refuses[options.backend])
