@@ -7,8 +7,8 @@
 
 New since Sample Factory: a fixed pace. Actors collect batch k+1 with the weights that batch k-1
 gave, while the learner learns from batch k: both work all the time, and each row is one update old.
-Each batch contains one trajectory of every group, in a fixed place, and every group is answered in
-a forward pass of its own, so no bit of the result depends on timing.
+Each batch contains one trajectory of every group, in a fixed place. On a CPU every group is
+answered in a forward pass of its own, so no bit of the result depends on timing.
 One datum: actor -> slot -> policy worker -> slot -> learner.
 Lag: `eta` updates; 0 is PPO's barrier. Only the first batches have less.
 Deviations: the policy worker, and not each actor, has the device; an actor alternates between two

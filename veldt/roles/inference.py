@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -305,8 +306,9 @@ class SharedMemoryInference(BatchedInference[Row]):
     """Answers requests with its newest weights. The recurrent state of every environment is in
     memory that all servers of a policy share, so that any of them may answer any actor.
 
-    With `pacing` each group is answered in a forward pass of its own, with the weights that its
-    trajectory is to be acted with: neither depends on which requests come together."""
+    With `pacing` each group is answered with the weights that its trajectory is to be acted with;
+    on a CPU in a forward pass of its own, so that nothing depends on which requests come
+    together."""
 
     requests: RequestServer
     policy: BatchedPolicy
@@ -319,8 +321,10 @@ class SharedMemoryInference(BatchedInference[Row]):
     pacing: Pacing | None = None
 
     def open(self, context: NodeContext) -> None:
-        width, alone = self.group_width, self.pacing is not None
-        self.policy.open(context, width, self.rule.most, self.state_memory, alone)
+        # On a GPU a pass per group would be the limit, and the bits of a run differ in any case.
+        self._alone = self.pacing is not None and self.policy.device == "cpu"
+        width, most = self.group_width, self.rule.most
+        self.policy.open(context, width, most, self.state_memory, self._alone)
         if self.gate is not None:
             self.gate.open(context)
         super().open(context)
@@ -337,9 +341,14 @@ class SharedMemoryInference(BatchedInference[Row]):
             self._act(requests)
             return
         requests.sort(key=_turn)  # the fewest loads of weights
-        for request in requests:
-            self.policy.refresh(self.pacing.version(_turn(request)))
-            self._act([request])
+        for version, due in groupby(requests, self._version):
+            self.policy.refresh(version)
+            for together in ([row] for row in due) if self._alone else [list(due)]:
+                self._act(together)
+
+    def _version(self, request: Row) -> int:
+        assert self.pacing is not None
+        return self.pacing.version(_turn(request))
 
     def _act(self, requests: list[Row]) -> None:
         actors = [int(slot["provenance"][0, PROVENANCE_ACTOR]) for slot, _ in requests]
