@@ -210,8 +210,10 @@ def label(name: str) -> str:
 
 OTHER_NAMES = {
     "appo": "sample_factory",
+    "cleanba": "sebulba",
     "ddpg": "apex, which is DPG for Box actions, or td3",
     "dpg": "apex, which is DPG for Box actions",
+    "podracer": "sebulba",
     "rainbow": "apex, which has its double, dueling, n-step and prioritised parts",
     "vtrace": "impala or seed_rl",
     "one_step_q": "async_q --worker one_step",
