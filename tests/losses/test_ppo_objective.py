@@ -30,6 +30,8 @@ SPEC = EnvironmentSpec(
     ActionSpec("discrete", sizes=(ACTIONS,)),
 )
 RATE = 0.1
+NEWEST = 10
+"""The learner's version; the rows of the first step are too old for `drop`."""
 
 
 def identity(spec):
@@ -48,8 +50,9 @@ def batch_of(states: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
         "ignored": np.zeros(rows, bool),
         "terminated": np.zeros(rows, bool),
         "truncated": np.zeros(rows, bool),
-        "parameter_version": np.zeros((STEPS + 1, 1), np.int64),
+        "parameter_version": np.full((STEPS + 1, 1), NEWEST - 8),
     }
+    batch["parameter_version"][0] -= 1
     batch["terminated"][1, 0] = batch["ignored"][2, 0] = batch["first"][3, 0] = True
     batch["truncated"][2, 1] = batch["ignored"][3, 1] = batch["first"][4, 1] = True
     for name in states:
@@ -93,7 +96,8 @@ def log_softmax(logits):
 class SlowPPO:
     """Weights [A + 1, S] and biases of a linear network; the last row is the value."""
 
-    def __init__(self, network, settings: ClippedOptions) -> None:
+    def __init__(self, network, settings: ClippedOptions, masks: bool = True) -> None:
+        self.masks = masks
         self.weight = network.head.weight.detach().numpy().astype(np.float64)
         self.bias = network.head.bias.detach().numpy().astype(np.float64)
         self.settings = settings
@@ -102,7 +106,15 @@ class SlowPPO:
         both = self.weight @ observation + self.bias
         return log_softmax(both[:ACTIONS]), both[ACTIONS]
 
-    def targets(self, batch):
+    def log_rho(self, batch, t, b):
+        log_mu = log_softmax(batch["behaviour_logits"][t, b].astype(np.float64))
+        return (self.outputs(batch["observation"][t, b])[0] - log_mu)[batch["action"][t, b]]
+
+    def counted(self, batch):
+        young = NEWEST - batch["parameter_version"][:-1] <= 8
+        return ~batch["ignored"][:-1] & (young | (self.settings.correction != "drop"))
+
+    def targets(self, batch, whole_trace=False):
         """Advantages and targets, row by row: sums of deltas to the end of each episode."""
         s = self.settings
         value = lambda t, b: self.outputs(batch["observation"][t, b])[1]  # noqa: E731
@@ -113,35 +125,53 @@ class SlowPPO:
             for k in range(t, STEPS):
                 if batch["ignored"][k, b]:
                     break
-                log_pi = self.outputs(batch["observation"][k, b])[0]
-                log_mu = log_softmax(batch["behaviour_logits"][k, b].astype(np.float64))
-                ratio = min(1.0, np.exp((log_pi - log_mu)[batch["action"][k, b]]))
+                ratio = min(1.0, np.exp(self.log_rho(batch, k, b)))
+                if s.correction in ("none", "epsilon", "one_step", "drop"):
+                    ratio = 1.0
                 bootstrap = 0.0 if batch["terminated"][k, b] else s.gamma * value(k + 1, b)
                 delta = batch["reward"][k, b] + bootstrap - value(k, b)
                 ratios *= ratio
                 later_ratios *= 1.0 if k == t else ratio  # its own is the surrogate's affair
                 goals[t, b] += factor * ratios * delta
-                advantages[t, b] += factor * later_ratios * delta
+                # V-trace's advantage bootstraps from v, PPO's from a lambda-return.
+                own = factor / s.trace_lambda if whole_trace and k > t else factor
+                advantages[t, b] += own * later_ratios * delta
                 factor *= s.gamma * s.trace_lambda
                 if batch["terminated"][k, b] or batch["truncated"][k, b]:
                     break
         return advantages, goals
 
-    def gradient(self, rows, batch, advantages, goals):
+    def weights(self, batch):
+        weights, rows = np.zeros((STEPS, ENVS)), np.nonzero(self.counted(batch))
+        log_rhos = [self.log_rho(batch, t, b) for t, b in zip(*rows, strict=True)]
+        weights[rows] = slow.row_weights(self.settings.correction, log_rhos)
+        return weights
+
+    def step_scale(self, batch, rows):
+        """The share of a whole step; for `drop` that of these rows that are young."""
+        counted, valid = self.counted(batch), ~batch["ignored"][:-1]
+        if self.settings.correction == "drop":
+            own = tuple(zip(*rows, strict=True)) if self.masks else ...
+            return counted[own].sum() / valid[own].sum()
+        ratios = [np.exp(self.log_rho(batch, t, b)) for t, b in np.argwhere(counted)]
+        size = sum(ratios) ** 2 / sum(ratio**2 for ratio in ratios)
+        return np.sqrt(size / len(ratios)) if self.settings.correction == "ess" else 1.0
+
+    def gradient(self, rows, batch, advantages, goals, weights, old_values=None):
         """Mean over valid rows of the loss's gradient, and the loss."""
         s = self.settings
         weight, bias, loss = np.zeros_like(self.weight), np.zeros_like(self.bias), 0.0
-        counted = [(t, b) for t, b in rows if not batch["ignored"][t, b]]
+        clip, valid = 0.2, self.counted(batch)
+        counted = [(t, b) for t, b in rows if valid[t, b]]
         for t, b in counted:
             x, action = batch["observation"][t, b].astype(np.float64), batch["action"][t, b]
             log_pi, value = self.outputs(x)
-            log_mu = log_softmax(batch["behaviour_logits"][t, b].astype(np.float64))
-            centre, advantage = log_mu, advantages[t, b]
-            if s.ppo.trust_region == "newest":
-                centre = log_softmax((self.start[0] @ x + self.start[1])[:ACTIONS])
-                advantage *= min(s.rho_bar, np.exp((centre - log_mu)[action]))
+            centre = log_softmax((self.start[0] @ x + self.start[1])[:ACTIONS])
+            if s.correction == "clip":
+                centre = log_softmax(batch["behaviour_logits"][t, b].astype(np.float64))
+            advantage = weights[t, b] * advantages[t, b]
             ratio = np.exp((log_pi - centre)[action])
-            bounded = min(max(ratio, 1 / (1 + s.ppo.ppo_clip)), 1 + s.ppo.ppo_clip)
+            bounded = min(max(ratio, 1 / (1 + clip)), 1 + clip)
             loss -= min(ratio * advantage, bounded * advantage)
             slopes, pi = np.zeros(ACTIONS + 1), np.exp(log_pi)
             if ratio * advantage <= bounded * advantage:
@@ -149,8 +179,13 @@ class SlowPPO:
             entropy = -(pi * log_pi).sum()
             slopes[:ACTIONS] += s.entropy_coefficient * pi * (log_pi + entropy)
             loss -= s.entropy_coefficient * entropy
-            slopes[ACTIONS] = s.value_coefficient * (value - goals[t, b])
-            loss += s.value_coefficient * (value - goals[t, b]) ** 2 / 2
+            error = value - goals[t, b]
+            loss += s.value_coefficient * error**2 / 2
+            if old_values is not None:  # a value may move by 0.2 only
+                old = old_values[t, b]
+                near = old + min(max(value - old, -0.2), 0.2) - goals[t, b]
+                error = error if near**2 <= error**2 else 0.0
+            slopes[ACTIONS] = s.value_coefficient * error
             weight += np.outer(slopes, x)
             bias += slopes
         count = max(1, len(counted))
@@ -159,15 +194,15 @@ class SlowPPO:
     def learn(self, batch, orders):
         self.start = (self.weight.copy(), self.bias.copy())
         advantages, goals = self.targets(batch)
-        counted = ~batch["ignored"][:-1]
-        chosen = advantages[counted]
+        chosen = advantages[self.counted(batch)]
         advantages = (advantages - chosen.mean()) / (chosen.std() + 1e-5)
-        losses = []
-        for order in orders:
-            rows = [(i // ENVS, i % ENVS) for i in order]
-            weight, bias, loss = self.gradient(rows, batch, advantages, goals)
-            self.weight -= RATE * weight
-            self.bias -= RATE * bias
+        weights, losses = self.weights(batch), []
+        places = [[(i // ENVS, i % ENVS) for i in order] for order in orders]
+        scales = [self.step_scale(batch, rows) for rows in places]
+        for rows, scale in zip(places, scales, strict=True):
+            weight, bias, loss = self.gradient(rows, batch, advantages, goals, weights)
+            self.weight -= RATE * scale * weight
+            self.bias -= RATE * scale * bias
             losses.append(loss)
         return losses
 
@@ -196,13 +231,13 @@ def orders_of(seed, epochs, minibatches, places):
 
 
 @pytest.mark.parametrize("masks", [False, True], ids=["left out", "masked"])
-@pytest.mark.parametrize("trust_region", ["behaviour", "newest"])
+@pytest.mark.parametrize("correction", slow.CORRECTIONS)
 @pytest.mark.parametrize("minibatches", [2, 3])
-def test_epochs_of_minibatches_equal_slow_ppo(minibatches, trust_region, masks):
+def test_epochs_of_minibatches_equal_slow_ppo(minibatches, correction, masks):
     """Rows that do not count are left out before the shuffling, or masked after it."""
     settings = changed(
         START,
-        trust_region=trust_region,
+        correction=correction,
         epochs=3,
         minibatches=minibatches,
         entropy_coefficient=0.02,
@@ -211,15 +246,16 @@ def test_epochs_of_minibatches_equal_slow_ppo(minibatches, trust_region, masks):
         target_kl=0.0,
     )
     network, batch = linear_network(), batch_of()
-    slow, objective = SlowPPO(network, settings), opened(network, settings, seed=7)
+    linear, objective = SlowPPO(network, settings, masks), opened(network, settings, seed=7)
     objective._masks = masks  # as on a GPU
+    objective.after_update(NEWEST)
     found = learn(network, objective, batch)
-    rows = np.ones((STEPS, ENVS), bool) if masks else ~batch["ignored"][:-1]
+    rows = np.ones((STEPS, ENVS), bool) if masks else linear.counted(batch)
     orders = orders_of(7, 3, minibatches, np.flatnonzero(rows))
-    expected = slow.learn(batch, [order.tolist() for order in orders])
+    expected = linear.learn(batch, [order.tolist() for order in orders])
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(network.head.weight.detach(), slow.weight, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(network.head.bias.detach(), slow.bias, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(network.head.weight.detach(), linear.weight, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(network.head.bias.detach(), linear.bias, rtol=1e-4, atol=1e-5)
 
 
 def test_whole_columns_and_their_states_stay_together_with_memory():
@@ -345,43 +381,34 @@ def test_without_lag_what_acted_is_recalled_as_the_network_would_say_it_again(
     assert sum(compared) > 0
 
 
-def test_appo_equals_its_transcription():
+@pytest.mark.parametrize("correction", slow.CORRECTIONS)
+@pytest.mark.parametrize("kind", [ActorCritic, Appo])
+def test_one_step_equals_its_transcription(kind, correction):
     """The ratio of policies stands once in the loss: V-trace's advantages come without it."""
-    options = changed(
-        ClippedOptions(gamma=0.9, trace_lambda=0.8, rho_bar=2.0, entropy_coefficient=0.02),
-        value_clip=0.2,
-        normalize_advantages=False,
-    )
+    made = ActorCriticOptions if kind is ActorCritic else ClippedOptions
+    options = changed(made(gamma=0.9, trace_lambda=0.8, entropy_coefficient=0.02))
+    options = changed(options, value_coefficient=0.7, correction=correction)
+    if kind is Appo:
+        options = changed(options, normalize_advantages=False, value_clip=0.2)
     network, batch = linear_network(), batch_of()
     batch["behaviour_value"] = np.linspace(-1, 1, (STEPS + 1) * ENVS, dtype=np.float32)
     batch["behaviour_value"] = batch["behaviour_value"].reshape(STEPS + 1, ENVS)
-    objective = Appo(options)
+    objective = kind(options)
     objective.open(network)
+    objective.after_update(NEWEST)
     found = objective(next(iter(objective.passes(tensors(batch)))))
-    linear, rows = SlowPPO(network, options), np.ndindex(STEPS + 1, ENVS)
-    outputs = {row: linear.outputs(batch["observation"][row].astype(np.float64)) for row in rows}
-    log_pi, log_mu, values, entropies = np.zeros((4, STEPS + 1, ENVS))
-    for row, (logits, value) in outputs.items():
-        action = batch["action"][row]
-        log_pi[row], values[row] = logits[action], value
-        log_mu[row] = log_softmax(batch["behaviour_logits"][row].astype(np.float64))[action]
-        entropies[row] = -(np.exp(logits) * logits).sum()
-    log_rhos, flags = (log_pi - log_mu)[:-1], [batch[name][:-1] for name in slow.FLAGS]
-    data = slow.Rows(batch["reward"][:-1], values[:-1], values[1:], log_rhos, *flags)
-    vs = slow.per_row(data, slow.vtrace_target, *options.traces)
-    weighted = slow.per_row(data, slow.vtrace_advantage, *options.traces)
-    total, counted = 0.0, list(zip(*np.nonzero(~data.ignored), strict=True))
-    for row in counted:
-        ratio = np.exp(log_rhos[row])
-        advantage = weighted[row] / min(options.rho_bar, ratio)
-        bounded = min(max(ratio, 1 / 1.2), 1.2)
-        near = batch["behaviour_value"][row]
-        near += min(max(values[row] - near, -0.2), 0.2)
-        total -= min(ratio * advantage, bounded * advantage)
-        total += max((values[row] - vs[row]) ** 2, (near - vs[row]) ** 2) / 2
-        total -= 0.02 * entropies[row]
-    assert np.abs(log_rhos).min() > 0.01
-    assert float(found.total.detach()) == pytest.approx(total / len(counted), rel=1e-4)
+    found.total.backward()
+    linear = SlowPPO(network, options)
+    linear.start = (linear.weight, linear.bias)
+    targets = linear.targets(batch, whole_trace=True)
+    old_values = batch["behaviour_value"] if kind is Appo else None
+    rows = list(np.ndindex(STEPS, ENVS))
+    weight, bias, _ = linear.gradient(rows, batch, *targets, linear.weights(batch), old_values)
+    np.testing.assert_allclose(network.head.weight.grad, weight, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(network.head.bias.grad, bias, rtol=1e-4, atol=1e-5)
+    scale = float(found.learning_rate_scale)
+    assert scale == pytest.approx(linear.step_scale(batch, rows), rel=1e-5)
+    assert (scale < 1.0) == (correction in ("ess", "drop"))
 
 
 def test_value_errors_are_taken_in_units_of_the_scale():

@@ -8,8 +8,8 @@ import transcriptions as slow
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veldt.losses.returns import Rows, n_step_returns
-from veldt.losses.vtrace import Traces, corrected_targets, vtrace
+from veldt.losses.returns import Rows
+from veldt.losses.vtrace import Traces, vtrace
 
 ORDER = ("log_rhos", "rewards", "values", "next_values", *slow.FLAGS)
 gammas = st.sampled_from([0.0, 0.9, 1.0])
@@ -72,24 +72,3 @@ def test_rho_bar_below_c_bar_is_refused():
     data = slow.random_rows(0, 3, 1, 0.0)
     with pytest.raises(ValueError, match="rho_bar >= c_bar"):
         vtrace(*grouped(data.tensors(*ORDER)), Traces(0.9, rho_bar=0.5, c_bar=1.0))
-
-
-@given(slow.rows)
-def test_uncorrected_targets_do_not_look_at_mu(data):
-    returns = n_step_returns(*data.tensors("rewards", "next_values", *slow.FLAGS), 0.9)
-    expected = torch.where(torch.from_numpy(data.ignored), torch.from_numpy(data.values), returns)
-    for kind in ("none", "epsilon", "one_step"):
-        targets = corrected_targets(kind, *grouped(data.tensors(*ORDER)), Traces(0.9))
-        np.testing.assert_allclose(targets.vs, expected, atol=1e-12)
-        weight = np.minimum(np.exp(data.log_rhos), 1.0) if kind == "one_step" else 1.0
-        advantages = weight * (expected.numpy() - data.values)
-        np.testing.assert_allclose(targets.advantages, advantages, atol=1e-12)
-
-
-def test_vtrace_is_one_of_the_corrections_and_unknown_ones_are_refused():
-    tensors = slow.random_rows(1, 5, 2, 0.2).tensors(*ORDER)
-    traces = Traces(0.9, 0.9, rho_bar=2.0, c_bar=1.5)
-    chosen = corrected_targets("vtrace", *grouped(tensors), traces)
-    np.testing.assert_array_equal(chosen.vs, vtrace(*grouped(tensors), traces).vs)
-    with pytest.raises(ValueError, match="vtrace, one_step, epsilon, none"):
-        corrected_targets("retrace", *grouped(tensors), Traces(0.9))

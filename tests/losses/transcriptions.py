@@ -5,10 +5,13 @@ with the package. Also the random trajectories that both sides are given."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 import torch
 from hypothesis import strategies as st
+
+from veldt.losses.corrections import Correction
 
 
 @dataclass
@@ -117,3 +120,23 @@ def per_row(data: Rows, equation, *arguments) -> np.ndarray:
     return np.array(
         [[equation(data, t, b, *arguments) for b in range(envs)] for t in range(steps)]
     ).reshape(steps, envs)
+
+
+CORRECTIONS = get_args(Correction)
+
+
+def row_weights(kind: str, log_rhos: list[float]) -> list[float]:
+    """What each counted row's gradient is multiplied by, with the default constants."""
+    ratios, inside = [np.exp(each) for each in log_rhos], range(len(log_rhos))
+    if kind == "m2po":
+        kept = sorted(inside, key=lambda row: abs(log_rhos[row]))
+        while kept and np.mean([log_rhos[row] ** 2 for row in kept]) > 0.04:
+            kept.pop()
+        return [ratios[row] * (row in kept) for row in inside]
+    rules = {
+        "decoupled": lambda u: u,
+        "tis": lambda u: min(u, 2.0),
+        "icepop": lambda u: u if 0.5 <= u <= 5.0 else 0.0,
+        **dict.fromkeys(("vtrace", "one_step", "ess"), lambda u: min(u, 1.0)),
+    }
+    return [rules.get(kind, lambda u: 1.0)(ratio) for ratio in ratios]

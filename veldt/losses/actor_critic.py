@@ -7,7 +7,6 @@ Mnih et al. 2016 (A3C), Algorithm S3 with the entropy term of section 4; Espehol
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, NamedTuple
@@ -16,15 +15,22 @@ import torch
 from torch import Tensor
 
 from veldt.losses import Loss, LossOptions, Objective, Tensors
+from veldt.losses.corrections import (
+    Correction,
+    CorrectionConstants,
+    clipped_surrogate,
+    corrected_targets,
+    effective_share,
+    floored,
+    row_weights,
+)
 from veldt.losses.returns import reduce_over_valid
 from veldt.losses.trajectories import Minibatches, TrajectoryReader, select_rows
-from veldt.losses.vtrace import Traces, corrected_targets
+from veldt.losses.vtrace import Traces
 from veldt.networks import Network, NetworkOptions
 from veldt.options.checked import Bounds, Fraction, NotNegative, Positive
 from veldt.options.groups import LOSS_OPTIONS
 from veldt.types import EnvironmentSpec
-
-_EPSILON_FLOOR = 1e-6
 
 
 class PolicyGradientLoss(NamedTuple):
@@ -46,19 +52,17 @@ def policy_gradient_loss(
     value_coefficient: float,
     entropy_coefficient: float,
     reduction: str = "mean",
-    probability_floor: float = 0.0,
+    surrogate: Tensor | None = None,
 ) -> PolicyGradientLoss:
     """-log pi(a|x) A + value_coefficient (v - V)^2 / 2 - entropy_coefficient H(pi), reduced.
 
     All tensors are [T, B] (or [B]); gradients flow through `log_probs`, `values` and `entropies`
     only. Rows where `valid` is False are left out. The square carries a factor 1/2: IMPALA's
     baseline cost 0.5 is 0.5 here, while the 0.5 of A3C and A2C, which stands before a plain
-    square, is 1.0. `probability_floor` > 0 replaces log pi by log(max(pi, floor)), which stops the
-    gradient of actions whose probability is below it (GA3C: 1e-6).
+    square, is 1.0. `surrogate` takes the place of -log pi A.
     """
-    if probability_floor > 0.0:
-        log_probs = log_probs.clamp(min=math.log(probability_floor))
-    policy = reduce_over_valid(-log_probs * advantages.detach(), valid, reduction)
+    terms = -log_probs * advantages.detach() if surrogate is None else surrogate
+    policy = reduce_over_valid(terms, valid, reduction)
     value = reduce_over_valid(0.5 * (targets.detach() - values).square(), valid, reduction)
     entropy = reduce_over_valid(entropies, valid, reduction)
     total = policy + value_coefficient * value - entropy_coefficient * entropy
@@ -67,8 +71,13 @@ def policy_gradient_loss(
 
 @dataclass(frozen=True)
 class TargetOptions(LossOptions):
-    """Targets of policy and value, weights of the loss's terms, normalization."""
+    """Correction for policy lag, targets, weights of the loss's terms, normalization."""
 
+    correction: Correction = "vtrace"
+    """Correction for policy lag: vtrace, one_step, epsilon (a floor under pi), none, clip (PPO's
+    to the policy that acted), decoupled (PPO's to the weights before the batch), tis, icepop, m2po,
+    ess (shorter steps) or drop (of old rows)."""
+    constants: CorrectionConstants = CorrectionConstants()
     rho_bar: Annotated[Positive, LOSS_OPTIONS] = 1.0
     """Clip of the importance weight that decides which policy is evaluated."""
     c_bar: Annotated[Positive, LOSS_OPTIONS] = 1.0
@@ -88,16 +97,21 @@ class TargetOptions(LossOptions):
         return replace(shape, normalize_returns=self.normalize_returns)
 
     @property
+    def most_lag(self) -> int | None:
+        """Rows that are more updates old do not count; None: all do."""
+        return self.constants.drop_lag if self.correction == "drop" else None
+
+    @property
     def traces(self) -> Traces:
         return Traces(self.gamma, self.trace_lambda, self.rho_bar, self.c_bar)
 
 
 @dataclass(frozen=True)
 class ActorCriticOptions(TargetOptions):
-    """The correction for policy lag."""
+    """The policy gradient, taken once from each batch."""
 
-    correction: Literal["vtrace", "one_step", "epsilon", "none"] = "vtrace"
-    """Off-policy correction: vtrace, one_step, epsilon (a floor under pi) or none."""
+    policy_clip: Annotated[Positive, LOSS_OPTIONS] = 0.2
+    """clip and decoupled: the ratio of policies is clipped to [1/(1+e), 1+e]."""
     reduction: Annotated[Literal["mean", "sum"], LOSS_OPTIONS] = "mean"
     """mean or sum over rows; learning rates are not portable between the two."""
 
@@ -131,6 +145,7 @@ class OverTrajectories(Objective):
     def open(self, network: Network) -> None:
         super().open(network)
         self._reader = TrajectoryReader(network)
+        self._version = 0
 
     def constants(self) -> Hashable | None:
         return self._reader.constants(self.options)
@@ -138,13 +153,28 @@ class OverTrajectories(Objective):
     def adjust_entropy(self, coefficient: float) -> None:
         self.options = replace(self.options, entropy_coefficient=coefficient)
 
+    def after_update(self, version: int) -> None:
+        self._version = version
+
+    def _young_rows(self, batch: Tensors, most_lag: int) -> Tensor:
+        """Rows of at most this lag [T, B]; a trajectory's version holds for all its columns."""
+        lag = self._version - batch["parameter_version"][:-1]
+        columns = batch["ignored"].shape[1] // lag.shape[1]
+        return (lag <= most_lag)[:, :, None].expand(-1, -1, columns).flatten(1)
+
+
+def young_share(valid: Tensor, ignored: Tensor) -> Tensor:
+    """The valid share of the rows that are not reset rows."""
+    return valid.sum() / (~ignored).sum().clamp(min=1)
+
 
 @dataclass(eq=False)
 class ActorCritic(OverTrajectories):
     """The policy gradient with targets corrected for lag.
 
-    With several passes the correction also covers what the steps before have changed: targets
-    are computed anew for each minibatch.
+    With several passes the correction also covers what the steps before have changed: targets and
+    weights are computed anew for each minibatch. With old rows (`drop`) or a small effective sample
+    size (`ess`) the step is shorter.
 
     Args:
         options: Discount, correction, weights of the terms and reduction.
@@ -158,7 +188,13 @@ class ActorCritic(OverTrajectories):
         self._states = [f"state.{name}" for name in network.state_fields()]
 
     def passes(self, batch: Tensors) -> Iterable[Tensors]:
-        epochs, minibatches = self.options.steps_per_batch
+        options = self.options
+        if options.most_lag is not None:
+            batch = {**batch, "young": self._young_rows(batch, options.most_lag)}
+        if options.correction == "decoupled":
+            with torch.no_grad():
+                batch = {**batch, "centre_log_prob": self._reader.evaluate(batch).log_probs}
+        epochs, minibatches = options.steps_per_batch
         if epochs * minibatches == 1:
             yield batch
             return
@@ -179,18 +215,37 @@ class ActorCritic(OverTrajectories):
         assert network.distribution is not None
         batch = select_rows(batch, whole_columns=True)
         seen = self._reader.evaluate(batch)
+        valid = ~seen.ignored
+        if "young" in batch:
+            valid = valid & batch["young"]
         targets = corrected_targets(options.correction, seen.log_rhos, seen.rows, options.traces)
+        weights = row_weights(
+            options.correction, seen.log_rhos, valid, options.rho_bar, options.constants
+        )
+        advantages = targets.advantages if weights is None else targets.advantages * weights
+        surrogate = None
+        if options.correction in ("clip", "decoupled"):
+            centre = batch.get("centre_log_prob", seen.behaviour)
+            log_ratios = (seen.log_probs - centre).masked_fill(~valid, 0.0)
+            surrogate = clipped_surrogate(log_ratios, advantages, options.policy_clip)
         loss = policy_gradient_loss(
-            seen.log_probs,
-            targets.advantages,
+            floored(options.correction, seen.log_probs),
+            advantages,
             seen.values,
             targets.vs,
             network.distribution.entropy(seen.logits),
-            ~seen.ignored,
+            valid,
             options.value_coefficient,
             options.entropy_coefficient,
             options.reduction,
-            _EPSILON_FLOOR if options.correction == "epsilon" else 0.0,
+            surrogate,
         )
         metrics = {"policy": loss.policy, "value": loss.value, "entropy": loss.entropy}
-        return Loss(loss.total, metrics)
+        scale: float | Tensor = 1.0
+        if options.correction == "drop":
+            scale = young_share(valid, seen.ignored)
+            metrics["too_old_fraction"] = 1.0 - scale
+        elif options.correction == "ess":
+            metrics["effective_share"] = effective_share(seen.log_rhos, valid)
+            scale = metrics["effective_share"].sqrt()
+        return Loss(loss.total, metrics, learning_rate_scale=scale)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,10 +18,23 @@ from torch import Tensor
 
 from veldt.errors import ConfigurationError
 from veldt.losses import Loss, Objective, Tensors
-from veldt.losses.actor_critic import ActorCriticOptions, OverTrajectories, TargetOptions
+from veldt.losses.actor_critic import (
+    ActorCriticOptions,
+    OverTrajectories,
+    TargetOptions,
+    young_share,
+)
+from veldt.losses.corrections import (
+    Correction,
+    clipped_surrogate,
+    corrected_targets,
+    effective_share,
+    floored,
+    row_weights,
+)
 from veldt.losses.returns import Rows, discounts, reduce_over_valid
-from veldt.losses.trajectories import Minibatches, select_rows
-from veldt.losses.vtrace import Traces, VTrace, vtrace
+from veldt.losses.trajectories import Evaluated, Minibatches, select_rows
+from veldt.losses.vtrace import Traces, VTrace
 from veldt.networks import Network, NetworkOptions, PolicyValueNetwork
 from veldt.options.checked import Bounds, Count, NotNegative, Options, Positive
 from veldt.options.groups import LOSS_OPTIONS, PPO_OPTIONS
@@ -43,13 +56,13 @@ class PPOLoss(NamedTuple):
 
 
 @torch.no_grad()
-def ppo_targets(log_rhos: Tensor, rows: Rows, traces: Traces) -> VTrace:
-    """V-trace targets and their advantages without the first ratio; all [T, B].
+def ppo_targets(log_rhos: Tensor, rows: Rows, traces: Traces, correction: str = "vtrace") -> VTrace:
+    """Targets of a correction and their advantages without the first ratio; all [T, B].
 
     A_s = r_s + gamma V(x_{s+1}) - V(x_s) + gamma lambda (v_{s+1} - V(x_{s+1})). Where pi = mu this
     is generalized advantage estimation, and v_s = V(x_s) + A_s; lag cuts the traces.
     """
-    vs, _ = vtrace(log_rhos, rows, traces)
+    vs, _ = corrected_targets(correction, log_rhos, rows, traces)
     rewards, values, next_values, terminated, truncated, ignored = rows
     discount = discounts(terminated, traces.gamma, values.dtype)
     advantages = torch.addcmul(rewards, discount, next_values).sub_(values)
@@ -81,13 +94,6 @@ def normalize_advantages(advantages: Tensor, valid: Tensor | None, epsilon: floa
         centred = torch.where(valid, centred, 0.0)
     deviation = reduce_over_valid(centred.square(), valid).sqrt()
     return centred / (deviation + epsilon)
-
-
-def clipped_surrogate(log_ratios: Tensor, advantages: Tensor, clip: float) -> Tensor:
-    """-min(ratio A, clamp(ratio, 1/(1+clip), 1+clip) A) per row; all [T, B]."""
-    ratios = log_ratios.exp()
-    bounded = ratios.clamp(1.0 / (1.0 + clip), 1.0 + clip)
-    return -torch.minimum(ratios * advantages, bounded * advantages)
 
 
 def clipped_value_error(
@@ -154,9 +160,6 @@ class PPOOptions(Options):
     """Parts of the batch, shuffled anew in each epoch, that make one gradient step each."""
     ppo_clip: Positive = 0.2
     """The ratio of policies is clipped to [1/(1+e), 1+e]."""
-    trust_region: Annotated[Literal["behaviour", "newest"], PPO_OPTIONS] = "behaviour"
-    """With several passes: reference policy of the clip: behaviour (the one that acted) or newest
-    (the weights just before this batch, with V-trace's weights for the behaviour policy)."""
     value_clip: Annotated[NotNegative, PPO_OPTIONS] = 0.0
     """How far a value may move within a batch; 0: no limit. With several passes in deviations
     of the targets, with one in units of the value."""
@@ -190,6 +193,7 @@ class PPOOptions(Options):
 class ClippedOptions(TargetOptions):
     """PPO's loss on V-trace targets. The value error carries 1/2: 0.5 elsewhere is 1 here."""
 
+    correction: Correction = "clip"
     value_coefficient: Annotated[NotNegative, LOSS_OPTIONS] = 1.0
     """Weight of half the squared value error."""
     ppo: PPOOptions = PPOOptions()
@@ -201,18 +205,13 @@ class ClippedOptions(TargetOptions):
 
 @dataclass(frozen=True)
 class SynchronousOptions(ActorCriticOptions):
-    """A2C's loss, or PPO's where a batch gives several gradient steps."""
+    """A2C's loss, or PPO's where a batch gives several gradient steps (`clip`: as published)."""
 
     ppo: PPOOptions = PPOOptions()
 
     def network_options(self, shape: NetworkOptions, spec: EnvironmentSpec) -> NetworkOptions:
         shape = super().network_options(shape, spec)
         return replace(shape, normalize_values=self.ppo.normalize_values)
-
-
-def young_share(valid: Tensor, ignored: Tensor) -> Tensor:
-    """The valid share of the rows that are not reset rows."""
-    return valid.sum() / (~ignored).sum().clamp(min=1)
 
 
 @dataclass(eq=False)
@@ -227,15 +226,30 @@ class Clipped(OverTrajectories):
         self._network: PolicyValueNetwork = network
         self._version = 0
 
-    def _young_rows(self, batch: Tensors) -> Tensor:
-        """Rows below the lag bound [T, B]; a trajectory's version holds for all its columns."""
-        lag = self._version - batch["parameter_version"][:-1]
-        columns = batch["ignored"].shape[1] // lag.shape[1]
-        young = lag < self.options.ppo.max_policy_lag
-        return young[:, :, None].expand(-1, -1, columns).flatten(1)
+    def _valid_rows(self, batch: Tensors, ignored: Tensor) -> Tensor:
+        """Rows that are below the bounds on lag and no reset rows [T, B]."""
+        most_lag = self.options.ppo.max_policy_lag - 1
+        if self.options.most_lag is not None:
+            most_lag = min(most_lag, self.options.most_lag)
+        return ~ignored & self._young_rows(batch, most_lag)
 
-    def after_update(self, version: int) -> None:
-        self._version = version
+    def _corrected(
+        self, seen: Evaluated, advantages: Tensor, valid: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Reference policy of the clip and weighted advantages, [T, B].
+
+        `clip` keeps near the policy that acted. The others keep near the weights that see the batch
+        first, at which the gradient is that of weight times advantage."""
+        options = self.options
+        if options.ppo.normalize_advantages:
+            advantages = normalize_advantages(advantages, valid)
+        if options.correction == "clip":
+            return seen.behaviour, advantages
+        weights = row_weights(
+            options.correction, seen.log_rhos, valid, options.rho_bar, options.constants
+        )
+        centre = floored(options.correction, seen.log_probs.detach())
+        return centre, advantages if weights is None else advantages * weights
 
 
 @dataclass(eq=False)
@@ -250,17 +264,18 @@ class Appo(Clipped):
     """
 
     def passes(self, batch: Tensors) -> Iterable[Tensors]:
-        return ({**batch, "young": self._young_rows(batch)},)
+        return ({**batch, "young": self._valid_rows(batch, batch["ignored"][:-1])},)
 
     def __call__(self, batch: Tensors) -> Loss:
         options, network = self.options, self._network
         seen = self._reader.evaluate(batch)
-        targets = vtrace(seen.log_rhos, seen.rows, options.traces, weighted=False)
-        valid = ~seen.ignored & batch["young"]
+        targets = corrected_targets(options.correction, seen.log_rhos, seen.rows, options.traces)
+        valid = batch["young"]
+        centre, advantages = self._corrected(seen, targets.advantages, valid)
         loss = ppo_loss(
-            seen.log_probs,
-            seen.behaviour,
-            targets.advantages,
+            floored(options.correction, seen.log_probs),
+            centre,
+            advantages,
             seen.values,
             batch["behaviour_value"][:-1],
             targets.vs,
@@ -270,9 +285,11 @@ class Appo(Clipped):
             options.ppo.value_clip,
             options.value_coefficient,
             options.entropy_coefficient,
-            normalize=options.ppo.normalize_advantages,
+            normalize=False,
         )
         share = young_share(valid, seen.ignored)
+        if options.correction == "ess":
+            share = share * effective_share(seen.log_rhos, valid).sqrt()
         return Loss(loss.total, _metrics(loss, loss.divergence, share), learning_rate_scale=share)
 
 
@@ -281,10 +298,8 @@ class PPO(Clipped):
     """PPO with several passes over each batch [T+1, B].
 
     Targets and advantages are computed once per batch, with the weights before its first step;
-    `passes` then yields minibatches and the loss is taken on each of them. The ratio is taken to
-    the behaviour policy, or to the newest one before the batch (decoupled: Hilton et al., 2022; at
-    the first step the gradient is then V-trace's). The KL is always taken to the newest, because
-    only that change is due to these steps.
+    `passes` then yields minibatches and the loss is taken on each of them. The KL is always taken
+    to the weights before the first step, because only that change is due to these steps.
 
     Args:
         options: Discount, clip ranges, weights of the terms, epochs and minibatches.
@@ -330,18 +345,14 @@ class PPO(Clipped):
         """All that the loss needs, [T, B, ...]."""
         options, network = self.options, self._network
         seen = self._reader.recall(batch) if self._recalls else self._reader.evaluate(batch)
-        targets = ppo_targets(seen.log_rhos, seen.rows, options.traces)
-        valid = ~seen.ignored & self._young_rows(batch)
-        advantages = targets.advantages
-        if options.ppo.normalize_advantages:
-            advantages = normalize_advantages(advantages, valid)
-        centre = seen.behaviour
-        if options.ppo.trust_region == "newest":
-            centre = seen.log_probs
-            advantages = advantages * seen.log_rhos.exp().clamp(max=options.rho_bar)
+        targets = ppo_targets(seen.log_rhos, seen.rows, options.traces, options.correction)
+        valid = self._valid_rows(batch, seen.ignored)
+        centre, advantages = self._corrected(seen, targets.advantages, valid)
         network.update_value_statistics(targets.vs, valid)
         inputs = {name: batch[name][:-1] for name in (*network.input_names, "first")}
         scale = network.value_scale()  # the unit of the value's error
+        if options.correction == "ess":
+            inputs["step_scale"] = effective_share(seen.log_rhos, valid).sqrt().expand_as(valid)
         return {
             **inputs,
             "action": batch["action"][:-1],
@@ -362,7 +373,7 @@ class PPO(Clipped):
         outputs = self._outputs(batch)
         log_probs, entropies = self._policy(outputs.logits, batch["action"])
         loss = ppo_loss(
-            log_probs,
+            floored(options.correction, log_probs),
             batch["centre_log_prob"],
             batch["advantage"],
             outputs.value / network.value_scale(),
@@ -380,6 +391,8 @@ class PPO(Clipped):
             kl = network.distribution.kl(batch["start_logits"], outputs.logits)
             divergence = reduce_over_valid(kl, valid)
             share = self._share if valid is None else young_share(valid, batch["ignored"])
+            if options.correction == "ess":
+                share = share * batch["step_scale"].flatten()[0]
         return Loss(loss.total, _metrics(loss, divergence, share), learning_rate_scale=share)
 
     def _policy(self, logits: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""V-trace and the weaker corrections it is compared with.
+"""V-trace (Espeholt et al. 2018, IMPALA).
 
-Espeholt et al. 2018 (IMPALA): targets v_s are equation 1, the recursion is remark 1, the policy
-gradient advantage is section 4.2, the four corrections are section 5.2.2.
+Targets v_s are equation 1, the recursion is remark 1, the policy gradient is section 4.2.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ import torch
 from torch import Tensor
 
 from veldt.losses.returns import Rows, accumulate_backward, discounts
-
-CORRECTIONS = ("vtrace", "one_step", "epsilon", "none")
 
 
 class VTrace(NamedTuple):
@@ -59,22 +56,3 @@ def vtrace(log_rhos: Tensor, rows: Rows, traces: Traces, weighted: bool = True) 
     td[:-1].addcmul_(discount[:-1], corrections[1:])
     advantages = td.mul_(rhos) if weighted else td
     return VTrace(corrections.add_(values), advantages)
-
-
-@torch.no_grad()
-def corrected_targets(kind: str, log_rhos: Tensor, rows: Rows, traces: Traces) -> VTrace:
-    """Targets under one of IMPALA's four corrections; arguments as in `vtrace`, all [T, B].
-
-    "none": on-policy n-step targets, which ignore mu. "epsilon": the same; the caller floors
-    pi in the loss (`policy_gradient_loss(probability_floor=1e-6)`). "one_step": on-policy targets,
-    the advantage is weighted by min(rho_bar, pi/mu). "vtrace": the full correction.
-    """
-    if kind not in CORRECTIONS:
-        raise ValueError(f"unknown correction '{kind}'; use one of {', '.join(CORRECTIONS)}")
-    if kind == "vtrace":
-        return vtrace(log_rhos, rows, traces)
-    targets = vtrace(torch.zeros_like(log_rhos), rows, Traces(traces.gamma, traces.lambda_))
-    if kind == "one_step":
-        weights = log_rhos.masked_fill(rows.ignored, 0.0).exp_().clamp_(max=traces.rho_bar)
-        targets.advantages.mul_(weights)
-    return targets
