@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from veldt.losses.corrections import corrected_targets
 from veldt.losses.returns import Rows
-from veldt.losses.vtrace import CORRECTIONS, Traces, corrected_targets
+from veldt.losses.vtrace import Traces
 
 from .claim import Claim, Criterion, Row, settings, values
 from .figures import bars, lines
@@ -108,7 +109,7 @@ class VtraceFixedPoint(_TrajectoryClaim):
     caption = (
         "Largest distance from the value of pi to what the updates converge to, by correction."
     )
-    factors = settings(correction=[name for name in CORRECTIONS if name != "epsilon"])
+    factors = settings(correction=[_VTRACE, "one_step", "none"])
     quick_settings = settings(seeds=3)
 
     states: int = 6
