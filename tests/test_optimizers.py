@@ -26,9 +26,10 @@ CONFIGS = {
         "rmsprop_both": replace(_RMSPROP, rmsprop_centered=True, momentum=0.5),
         "adagrad": OptimizerOptions("adagrad", 0.05, optimizer_epsilon=0.1),
         "adam": OptimizerOptions("adam", 0.01, adam_beta1=0.8, optimizer_epsilon=1e-8),
+        "radam": OptimizerOptions("radam", 0.01, adam_beta1=0.8, optimizer_epsilon=1e-8),
     }.items()
 }
-SIZE, STEPS = 11, 6
+SIZE, STEPS = 11, 8
 
 
 def start_and_gradients():
@@ -61,6 +62,17 @@ def slowly(config, theta, gradients):
                 square = beta2 * square + (1 - beta2) * d * d
                 root = math.sqrt(square / (1 - beta2**t)) + config.optimizer_epsilon
                 theta[i] -= config.learning_rate * mean / (1 - beta1**t) / root
+            elif config.optimizer == "radam":
+                beta1, beta2 = config.adam_beta1, 0.999
+                mean = beta1 * mean + (1 - beta1) * d
+                square = beta2 * square + (1 - beta2) * d * d
+                step, limit = mean / (1 - beta1**t), 2 / (1 - beta2) - 1
+                length = limit - 2 * t * beta2**t / (1 - beta2**t)
+                if length > 5:
+                    rest = (length - 4) * (length - 2) * limit
+                    rest /= (limit - 4) * (limit - 2) * length
+                    step *= math.sqrt(rest) / (math.sqrt(square / (1 - beta2**t)) + 1e-8)
+                theta[i] -= config.learning_rate * step
     return theta
 
 
@@ -137,7 +149,7 @@ def test_centered_rmsprop_survives_rounding():
 
 
 def test_bad_choices_name_the_remedy():
-    with pytest.raises(ValueError, match="use adam, rmsprop, sgd, adagrad"):
+    with pytest.raises(ValueError, match="use adam, radam, rmsprop, sgd, adagrad"):
         OptimizerOptions("lion")
     with pytest.raises(ValueError, match="learning_rate is -1"):
         OptimizerOptions("sgd", -1.0)

@@ -53,8 +53,9 @@ class Schedule:
 class OptimizerOptions(Options):
     """How gradients become steps."""
 
-    optimizer: Literal["adam", "rmsprop", "sgd", "adagrad"] = "adam"
-    """adam, rmsprop (epsilon inside the root), sgd or adagrad."""
+    optimizer: Literal["adam", "radam", "rmsprop", "sgd", "adagrad"] = "adam"
+    """adam, radam (which begins with momentum alone), rmsprop (epsilon inside the root), sgd or
+    adagrad."""
     learning_rate: Annotated[float, Bounds(0, 100)] = 1e-3
     """Step size."""
     decay_learning_rate: Annotated[bool, OPTIMIZER_OPTIONS] = False
@@ -187,6 +188,25 @@ class Adam(Optimizer):
         _add_ratio(self.vector, mean, root, -learning_rate / (1.0 - beta1**count))
 
 
+class RAdam(Optimizer):
+    """Adam whose steps are divided by the root only once its mean square is known well, and then
+    scaled by how well (Liu et al., 2020)."""
+
+    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
+        (mean, square), beta1, beta2 = self.moments, self.options.adam_beta1, _ADAM_BETA2
+        count = self.count if isinstance(learning_rate, Tensor) else float(self.count)
+        mean.lerp_(gradient, 1.0 - beta1)
+        square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+        forgotten, most = beta2**count, 2.0 / (1.0 - beta2) - 1.0
+        length = most - 2.0 * count * forgotten / (1.0 - forgotten)
+        length = torch.as_tensor(length, device=self.vector.device)
+        known = (length - 4.0) * (length - 2.0) * most / ((most - 4.0) * (most - 2.0) * length)
+        root = torch.sqrt(square, out=self._scratch).div_(_root(1.0 - forgotten))
+        root.add_(self.options.optimizer_epsilon)
+        scale = torch.where(length > 5.0, known.clamp(min=0.0).sqrt() / root, 1.0)
+        self.vector.sub_(scale.mul_(mean).mul_(learning_rate / (1.0 - beta1**count)))
+
+
 def _add_ratio(target: Tensor, numerator: Tensor, root: Tensor, factor: float | Tensor) -> Tensor:
     """target += factor * numerator / root, in place; a factor that is a tensor costs `root`."""
     if isinstance(factor, Tensor):
@@ -203,6 +223,7 @@ _OPTIMIZERS: dict[str, type[Optimizer]] = {
     "rmsprop": RMSProp,
     "adagrad": AdaGrad,
     "adam": Adam,
+    "radam": RAdam,
 }
 
 
@@ -211,7 +232,7 @@ def num_moments(options: OptimizerOptions) -> int:
     with_momentum = int(options.momentum > 0.0)
     if options.optimizer == "rmsprop":
         return 1 + int(options.rmsprop_centered) + with_momentum
-    return {"sgd": with_momentum, "adagrad": 1, "adam": 2}[options.optimizer]
+    return {"sgd": with_momentum, "adagrad": 1, "adam": 2, "radam": 2}[options.optimizer]
 
 
 def state_size(options: OptimizerOptions, n: int) -> int:

@@ -27,6 +27,7 @@ CASES = {
     "table": (make_spec(TABLE), "policy_value", {}),
     "q": (make_spec(), "q", {}),
     "dueling q": (make_spec(), "q", {"dueling": True}),
+    "layer norm": (make_spec(), "q", {"layer_norm": True}),
     "dpg": (make_spec(action=BOX), "dpg", {}),
     "sac": (make_spec(action=BOX), "sac", {}),
     "td3": (make_spec(action=BOX), "td3", {"normalize_observations": True}),

@@ -177,6 +177,10 @@ ARCHITECTURES = {
             2021,
             "Hessel et al., Podracer architectures for scalable Reinforcement Learning",
             "a fixed pace: actors collect the next batch with weights that are one update old",
+            "pqn",
+            2024,
+            "Gallici et al., Simplifying Deep Temporal Difference Learning",
+            "Q-learning without replay and target network: many environments and layer norm",
         ),
         Listing(
             "league",

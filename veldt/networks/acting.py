@@ -235,12 +235,28 @@ def _linear(layer: nn.Module) -> Rows:
     return run
 
 
+def _layer_norm(norm: nn.Module) -> Callable[[np.ndarray], None]:
+    assert isinstance(norm, nn.LayerNorm)
+    weight, bias = norm.weight.detach().numpy(), norm.bias.detach().numpy()
+
+    def run(rows: np.ndarray) -> None:
+        rows -= rows.mean(1, keepdims=True)
+        rows /= np.sqrt(np.square(rows).mean(1, keepdims=True) + np.float32(norm.eps))
+        rows *= weight
+        rows += bias
+
+    return run
+
+
 def _mlp(mlp: MLP) -> Rows:
     layers, activate = [_linear(layer) for layer in mlp.layers], _ACTIVATIONS[mlp.activation]
+    norms = [_layer_norm(norm) for norm in mlp.norms]
 
     def run(rows: np.ndarray) -> np.ndarray:
-        for layer in layers:
+        for index, layer in enumerate(layers):
             rows = layer(rows)
+            if norms:
+                norms[index](rows)
             activate(rows, out=rows)
         return rows
 

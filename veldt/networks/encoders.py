@@ -264,9 +264,24 @@ def make_encoder(
     if flat:
         sizes = config.hidden_sizes if last_layer else config.hidden_sizes[:-1]
         parts.append(FlatEncoder(flat, sizes, config.activation, generator))
-    if len(parts) == 1:
-        return parts[0]
-    return JoinedEncoder(parts, config.activation, generator)
+    joined = parts[0] if len(parts) == 1 else JoinedEncoder(parts, config.activation, generator)
+    if config.layer_norm:
+        add_layer_norms(joined)
+    return joined
+
+
+def add_layer_norms(encoder: Encoder) -> None:
+    """Normalize the outputs of plain convolutions and of layers, each row by itself."""
+    for part in list(encoder.modules()):
+        if isinstance(part, MLP):
+            part.norms.extend(nn.LayerNorm(layer.out_features) for layer in part.layers)
+        elif isinstance(part, ImageEncoder):
+            normalized = nn.Sequential()
+            for layer in part.convolutions:
+                normalized.append(layer)
+                if isinstance(layer, nn.Conv2d):
+                    normalized.append(nn.GroupNorm(1, layer.out_channels))
+            part.convolutions = normalized
 
 
 def last_layer(config: NetworkOptions, spec: EnvironmentSpec) -> tuple[int, str]:

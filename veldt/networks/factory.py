@@ -26,7 +26,7 @@ Part = Literal["all", "encoder"]
 _ENCODER, _NORMALIZER = "encoder", "observation normaliser"
 _NEED_NOT_FIT = ("normalize_returns", "return_moments")  # they scale rewards only
 _KEYS = {entry.name for entry in fields(NetworkDetails)}
-_KEYS_OF = {"normalize_images": "loss", "normalize_values": "ppo"}
+_KEYS_OF = {"normalize_images": "loss", "normalize_values": "ppo", "layer_norm": "loss"}
 _MAY_BE_LARGE = 2048  # units of a layer
 _COPIES = 16
 """Copies of the weights in the smallest run: boards, actor, learner, gradient, optimizer, disk."""

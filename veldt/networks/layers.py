@@ -158,12 +158,17 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(
             linear(widths[i], widths[i + 1], SQRT2, generator) for i in range(len(sizes))
         )
+        self.norms = nn.ModuleList()
+        """Of each layer's outputs; none: they are not normalized."""
         self.num_features = widths[-1]
         self.activation = IN_PLACE[activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = self.activation(layer(x))
+        for index, layer in enumerate(self.layers):
+            x = layer(x)
+            if self.norms:
+                x = self.norms[index](x)
+            x = self.activation(x)
         return x
 
 
