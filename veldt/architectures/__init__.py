@@ -177,10 +177,18 @@ ARCHITECTURES = {
             2021,
             "Hessel et al., Podracer architectures for scalable Reinforcement Learning",
             "a fixed pace: actors collect the next batch with weights that are one update old",
+        ),
+        Listing(
             "pqn",
             2024,
             "Gallici et al., Simplifying Deep Temporal Difference Learning",
             "Q-learning without replay and target network: many environments and layer norm",
+        ),
+        Listing(
+            "areal",
+            2025,
+            "Fu et al., AReaL: A Large-Scale Asynchronous Reinforcement Learning System",
+            "actors may be `eta` batches ahead and change weights at any row; PPO's clip decoupled",
         ),
         Listing(
             "league",

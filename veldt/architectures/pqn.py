@@ -25,6 +25,7 @@ from veldt.problem import Problem
 from veldt.roles.actor import Actor
 from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.learner import Learner
+from veldt.roles.pacing import Pacing
 from veldt.roles.policies import LocalPolicy
 from veldt.roles.selection import EpsilonOptions
 from veldt.topology import Topology
@@ -52,7 +53,8 @@ def build(config: Config, problem: Problem) -> Topology:
 
     topology = Topology(network)
     weights = topology.board("weights", network)
-    trajectories = topology.queue("trajectories", layout, problem.num_actors)
+    pacing = Pacing(weights.source())
+    trajectories = topology.queue("trajectories", layout, pacing.slots(problem.num_actors))
     explore = config.exploration.greedy(problem.num_actors)
     for _ in range(problem.num_actors):
         topology.add(
@@ -61,14 +63,14 @@ def build(config: Config, problem: Problem) -> Topology:
                 environments,
                 LocalPolicy(network, weights.source(), explore),
                 trajectories.sink,
-                synchronous=True,
+                pacing=pacing,
             ),
         )
     topology.add(
         "learner",
         Learner(
             network,
-            trajectories.source(problem.num_actors),
+            pacing.batches(trajectories, problem),
             PQN(config.loss),
             LocalOptimizer(config.optimizer),
             weights.source(),
