@@ -281,6 +281,10 @@ LINEAGE = (
      "one machine: slot numbers are sent, two groups alternate", ("double_buffering",)),
     ("sample_factory", "sebulba", "lag, and with it the result, depends on timing",
      "a fixed pace: collection is one update ahead, with the same bits each time", ()),
+    ("sebulba", "areal", "a pace makes everyone wait for the slowest actor",
+     "a bound on lag instead, weights that change at any row, a decoupled clip", ()),
+    ("dqn", "pqn", "replay and target network take memory and delay what is learned",
+     "fresh batches of many environments, layer normalization, Q(lambda)", ()),
     ("impala", "league", "one opponent, or none",
      "a pool of frozen players, chosen by results", ()),
 )  # fmt: skip

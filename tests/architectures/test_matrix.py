@@ -58,6 +58,8 @@ REFUSED: dict[str, set[str]] = {
     "seed_rl": set(),
     "sample_factory": set(),
     "sebulba": set(),
+    "areal": set(),
+    "pqn": _ONLY_DISCRETE | _NO_MEMORY,
 }
 """All else is trained."""
 
@@ -65,7 +67,7 @@ _SMALL_REPLAY = {"min_replay_transitions": 32, "batch_size": 16, "replay_transit
 _SMALL_BATCHES = {"trajectory_steps": 8, "num_envs": 2}
 OWN: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("dqn", "gorila", "apex", "sac", "td3"), _SMALL_REPLAY),
-    **dict.fromkeys(("ppo", "sebulba"), _SMALL_BATCHES),
+    **dict.fromkeys(("ppo", "sebulba", "areal", "pqn"), _SMALL_BATCHES),
     "sample_factory": {**_SMALL_BATCHES, "batch_rows": 16},
     "r2d2": {
         "min_replay_sequences": 4,

@@ -8,6 +8,7 @@ import pytest
 from veldt.losses.actor_critic import ActorCritic
 from veldt.losses.dpg import DPG
 from veldt.losses.ppo import PPO
+from veldt.losses.pqn import PQN
 from veldt.losses.q_learning import QLearning
 from veldt.losses.r2d2 import R2D2
 from veldt.losses.sac import SAC
@@ -24,6 +25,8 @@ LOSSES = {
     ("ppo", "CartPole-v1"): PPO,
     ("ppo", "Pendulum-v1"): PPO,
     ("sebulba", "CartPole-v1"): PPO,
+    ("areal", "CartPole-v1"): PPO,
+    ("pqn", "CartPole-v1"): PQN,
     ("apex", "CartPole-v1"): QLearning,
     ("apex", "Pendulum-v1"): DPG,
     ("sac", "Pendulum-v1"): SAC,

@@ -77,6 +77,9 @@ VARIANTS = [
     ("sample_factory", {"preset": "control", **PAST}),
     ("sebulba", {}),
     ("sebulba", {"eta": 4, **PAST}),
+    ("areal", {}),
+    ("areal", {"refresh_env_steps": 0, **PAST}),
+    ("pqn", {}),
     ("seed_rl", {"sampling_options": {"groups_per_actor": 2}}),
     ("seed_rl", PAST),
     ("r2d2", {**SEQUENCES, "recurrent": "gru"}),
@@ -111,6 +114,8 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(architecture,
         ("ppo", {}),
         ("sebulba", {"eta": 0}),
         ("sebulba", {"eta": 0, **LSTM}),
+        ("areal", {"eta": 0}),
+        ("pqn", {}),
     ],
 )
 def test_synchronous_systems_have_no_lag(architecture, options, tmp_path):
@@ -182,6 +187,21 @@ def test_eta_is_the_lag_of_every_row(eta, tmp_path):
     assert (result.policy_lag["histogram"], rest) == (expected, 0)
 
 
+@pytest.mark.parametrize("refresh", [0, 1])
+def test_areal_without_eta_is_ppo(refresh, tmp_path):
+    ppo = train(tmp_path, "ppo")
+    areal = train(tmp_path, "areal", eta=0, refresh_env_steps=refresh)
+    assert areal.parameters_sha256 == ppo.parameters_sha256
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_eta_bounds_the_lag_of_areal(backend, tmp_path):
+    result = train(tmp_path, "areal", eta=2, backend=backend, total_env_steps=4_000)
+    assert result.updates >= 5
+    assert result.policy_lag["max"] <= 2
+    assert sum(result.dropped.values()) == 0
+
+
 @pytest.mark.parametrize(
     ("architecture", "options"),
     [
@@ -197,6 +217,8 @@ def test_eta_is_the_lag_of_every_row(eta, tmp_path):
         ),
         ("sebulba", {"env": "veldt/Catch-v0", "recurrent": "gru", "extra_lag": 1}),
         ("ppo", {}),
+        ("areal", {"refresh_env_steps": 0}),
+        ("pqn", {}),
         ("a2c", {"env": "Pendulum-v1"}),
     ],
 )
@@ -273,6 +295,8 @@ def test_ga3cs_annealing_is_logged_with_verdicts(tmp_path):
     [
         ("sample_factory", {"synchronous": True}, "use sebulba"),
         ("sebulba", {"backend": "ray"}, "--backend process"),
+        ("pqn", {"recurrent": "gru"}, "use r2d2"),
+        ("pqn", BOX, "discrete actions"),
         ("impala", {"extra_lag": -1}, "use 0 to 10,000"),
         ("a2c", {"barrier": "none"}, "use trajectory, step"),
         ("impala", {"replay_fraction": 1.0}, "below 1"),

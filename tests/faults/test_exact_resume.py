@@ -49,6 +49,8 @@ OWN = {
     "a2c": {"trajectory_steps": 8},
     "ppo": {"trajectory_steps": 8},
     "sebulba": {"trajectory_steps": 8},
+    "areal": {"trajectory_steps": 8},
+    "pqn": {"trajectory_steps": 8},
     "sac": REPLAY,
     "td3": REPLAY,
     "r2d2": SEQUENCES,
