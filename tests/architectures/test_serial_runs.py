@@ -296,7 +296,7 @@ def test_ga3cs_annealing_is_logged_with_verdicts(tmp_path):
         ("sample_factory", {"synchronous": True}, "use sebulba"),
         ("sebulba", {"backend": "ray"}, "--backend process"),
         ("pqn", {"recurrent": "gru"}, "use r2d2"),
-        ("pqn", BOX, "discrete actions"),
+        ("pqn", {"env": "Pendulum-v1"}, "discrete actions"),
         ("impala", {"extra_lag": -1}, "use 0 to 10,000"),
         ("a2c", {"barrier": "none"}, "use trajectory, step"),
         ("impala", {"replay_fraction": 1.0}, "below 1"),

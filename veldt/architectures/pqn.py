@@ -35,10 +35,10 @@ from veldt.topology import Topology
 class Config(Options):
     """Defaults suit small control tasks; the preset `paper` has the published constants."""
 
-    loss: PQNOptions = PQNOptions(minibatches=8)
+    loss: PQNOptions = PQNOptions(epochs=4, minibatches=8)
     exploration: EpsilonOptions = EpsilonOptions(epsilon_end=0.02, epsilon_env_steps=20_000)
     optimizer: OptimizerOptions = OptimizerOptions("radam", max_grad_norm=10.0)
-    trajectory_steps: Count = 32
+    trajectory_steps: Count = 16
     """Environment steps per trajectory, and so per batch."""
     num_envs: CountOrNone = 32
     """Environments of all actors together; 0: by the kind of environment and the cores."""
