@@ -13,6 +13,7 @@ import argparse
 import itertools
 import json
 import math
+import platform
 import tempfile
 import time
 from collections.abc import Iterable
@@ -209,6 +210,7 @@ def measure(case: Case) -> dict[str, Any]:
         "mean_lag": round(result.policy_lag["mean"], 2),
         **ratios.means(),
         "weights": str(result.parameters_sha256)[:12],
+        "machine": machine(),
     }
 
 
@@ -223,9 +225,12 @@ def load(file: Path = RESULTS) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def machine() -> dict[str, str]:
-    """What bits depend on beside the code."""
-    return {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability()}
+def machine() -> str:
+    """What bits depend on beside the code: PyTorch and the processor."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
+    model = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), "")
+    return f"torch {torch.__version__}, {model} {torch.backends.cpu.get_cpu_capability()}"
 
 
 def run(file: Path, processes: int, pause: Path | None) -> None:

@@ -17,7 +17,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from claims.claim import Criterion
-from lag_atlas import CORRECTIONS, LAGS, RESULTS, ROOT, TASKS, load
+from lag_atlas import (
+    CORRECTIONS,
+    LAGS,
+    RESULTS,
+    ROOT,
+    TASKS,
+    load,
+)
 
 from veldt.compare.statistics import estimate
 

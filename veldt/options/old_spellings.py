@@ -40,5 +40,6 @@ INSTEAD = {
     "resume": "a run with the same options in run_dir is resumed",
     "ring_period_updates": "all workers share one copy of the weights",
     "store_seconds": "set the environment variable VELDT_STORE_SECONDS",
+    "trust_region": "use --correction clip (behaviour) or vtrace (newest)",
 }
 """Options that were removed, and what to do instead."""
