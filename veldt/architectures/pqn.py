@@ -37,7 +37,7 @@ class Config(Options):
 
     loss: PQNOptions = PQNOptions(epochs=4, minibatches=8)
     exploration: EpsilonOptions = EpsilonOptions(epsilon_end=0.02, epsilon_env_steps=20_000)
-    optimizer: OptimizerOptions = OptimizerOptions("radam", max_grad_norm=10.0)
+    optimizer: OptimizerOptions = OptimizerOptions("radam", 2e-3, max_grad_norm=10.0)
     trajectory_steps: Count = 16
     """Environment steps per trajectory, and so per batch."""
     num_envs: CountOrNone = 32
