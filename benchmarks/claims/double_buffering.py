@@ -64,10 +64,11 @@ class DoubleBuffering(SpeedClaim):
                 "step_ms": self.step_ms / case["groups"],
                 "wrappers": {"vectorization": "in_process"},
             },
-            sampling_options={"groups_per_actor": case["groups"]},
+            sampling_options={
+                "groups_per_actor": case["groups"],
+                "batch_trajectories": 2 * case["groups"],  # the same rows per batch either way
+            },
             preset="control",  # one pass over a batch: the learner is not to be waited for
-            # The same rows per batch either way.
-            batch_trajectories=2 * case["groups"],
             network=partial(slow_encoder, latency_seconds=self.latency_seconds),
         )
         shares = done.result.stage_shares.get("actor", {})

@@ -50,7 +50,7 @@ class Config(Options):
     exploration: DrawOptions = DrawOptions()
     trajectory_steps: Count = 16
     """Environment steps per trajectory."""
-    batch_trajectories: Count = 2
+    batch_trajectories: Annotated[Count, SAMPLING_OPTIONS] = 2
     """Trajectories (of one group each) joined into one batch, where batch_rows does not say."""
     batch_rows: CountOrNone = 0
     """Rows of a batch, in whole trajectories, however many of these that takes; 0: as many as
