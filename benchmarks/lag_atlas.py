@@ -132,7 +132,7 @@ SHARED: dict[str, Any] = {
     "queue_trajectories": 1,
     "minibatches": 2,
     "optimizer": "adam",
-    "optimizer_options": {"decay_learning_rate": True},
+    "optimizer_options": {"decay_learning_rate": True, "optimizer_epsilon": 1e-5},
     "evaluation_episodes": 20,
     "trackers": ("none",),
     "quiet": True,

@@ -27,8 +27,6 @@ class NetworkOptions(NetworkDetails):
     """policy_value: the head predicts values in units of the targets seen so far."""
     layer_norm: bool = False
     """Normalize each layer before its activation, except in the ResNet and in own encoders."""
-    distribution: Literal["auto", "gaussian", "tanh_gaussian"] = "auto"
-    """For Box actions. auto: tanh_gaussian where the bounds are finite, else gaussian."""
     dueling: bool = False
 
     def __post_init__(self) -> None:
