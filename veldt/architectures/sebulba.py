@@ -82,13 +82,15 @@ def build(config: Config, problem: Problem) -> Topology:
             ),
         )
     selection = SampleActions(keep_value=True, pink_share=config.exploration.noise_share)
+    # A pass on a GPU takes as long for many groups as for one; half of them step meanwhile.
+    together = 1 if problem.compute.device == "cpu" else max(1, num_groups // 4)
     policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
     topology.add(
         "policy_worker",
         SharedMemoryInference(
             requests.server,
             policy,
-            BatchRule(most=num_groups),
+            BatchRule(together, num_groups, 0.001),
             recurrent.end,
             environments.width,
             config.groups_per_actor,
