@@ -6,6 +6,8 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 
 
@@ -25,12 +27,21 @@ def text_of(error: BaseException) -> str:
         return f"(its text cannot be read: {type(another).__name__})"
 
 
+def install(extra: str) -> str:
+    """The command that installs an extra: of the installed Veldt, else of the tree it runs from."""
+    try:
+        metadata.distribution("veldt")  # then pip takes the extra's libraries from its metadata
+    except metadata.PackageNotFoundError:
+        return f'pip install -e "{Path(__file__).parents[1]}[{extra}]"'
+    return f'pip install "veldt[{extra}]"'
+
+
 def extra_module(module: str, need: str, extra: str) -> ModuleType:
     """Import a library of an extra of Veldt; `need` says what for, if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ConfigurationError(f'{need}; run: pip install "veldt[{extra}]"') from error
+        raise ConfigurationError(f"{need}; run: {install(extra)}") from error
 
 
 def nearest(given: str, known: Iterable[str], most: int = 1) -> list[str]:
@@ -39,28 +50,62 @@ def nearest(given: str, known: Iterable[str], most: int = 1) -> list[str]:
 
 
 _ALSO_CALLED = {
+    "batch_size": "minibatches",
+    "buffer_size": "replay_transitions",
+    "clip_coef": "ppo_clip",
+    "clip_param": "ppo_clip",
+    "clip_range": "ppo_clip",
+    "cuda": "device cuda",
+    "ent_coef": "entropy_coefficient",
+    "env_id": "env",
+    "eval_freq": "evaluate_every",
+    "from": "from_run",
+    "gae_lambda": "trace_lambda",
+    "gpu": "device cuda",
+    "lambda": "trace_lambda",
+    "learning_starts": "min_replay_transitions",
+    "load": "from_run",
+    "log_dir": "run_dir",
+    "logdir": "run_dir",
     "lr": "learning_rate",
+    "lstm": "recurrent lstm",
+    "minibatch_size": "minibatches",
     "n_envs": "envs_per_actor",
+    "n_epochs": "epochs",
+    "n_eval_episodes": "evaluation_episodes",
+    "n_steps": "trajectory_steps",
+    "net_arch": "network_options hidden_sizes=64x64",
+    "num_env_steps": "total_env_steps",
     "num_envs": "envs_per_actor",
+    "num_epochs": "epochs",
+    "num_minibatches": "minibatches",
+    "num_sgd_iter": "epochs",
+    "num_steps": "trajectory_steps",
     "num_workers": "num_actors",
+    "rollout": "trajectory_steps",
+    "rollout_fragment_length": "trajectory_steps",
+    "save_freq": "checkpoint_options seconds=60",
+    "target_update_interval": "target_period_updates",
+    "tau": "soft_update",
+    "tensorboard_log": "run_dir",
     "timesteps": "total_env_steps",
     "total_timesteps": "total_env_steps",
-    "num_steps": "total_env_steps",
-    "lstm": "recurrent",
-    "gpu": "device",
-    "logdir": "run_dir",
-    "ent_coef": "entropy_coefficient",
-    "from": "from_run",
-    "load": "from_run",
+    "track": "trackers wandb",
+    "train_for_env_steps": "total_env_steps",
+    "update_epochs": "epochs",
+    "vf_coef": "loss_options value_coefficient=0.5",
+    "wandb": "trackers wandb",
 }
-"""Options by their names in other libraries."""
+"""Options by their names in other libraries, some with an example of a value."""
 
 
 def did_you_mean(given: str, known: Iterable[str], otherwise: str | None = None) -> str:
     """The remedy for an unknown name: the nearest known one, or `otherwise`."""
     known = list(known)
-    synonym = _ALSO_CALLED.get(given.lstrip("-").replace("-", "_"), "")
-    same = [name for name in known if name in (synonym, "--" + synonym.replace("_", "-"))]
+    name = given.lstrip("-").replace("-", "_")
+    option, _, value = _ALSO_CALLED.get(name, "").partition(" ")
+    spelt = [each for each in known if each in (option, "--" + option.replace("_", "-"))]
+    same = [f"{each} {value}".rstrip() for each in spelt]
     if near := same or nearest(given, known):
         return f"did you mean {near[0]}?"
     return otherwise or f"there are {', '.join(known)}"

@@ -161,6 +161,6 @@ def test_a_missing_package_is_one_line_before_anything_starts(tmp_path, monkeypa
         veldt.train("impala", "CartPole-v1", trackers=(name,), run_dir=str(tmp_path / "run"))
     assert str(refusal.value) == (
         f"the tracker {name} needs an extra:"
-        f" pip install 'veldt[{'tensorboard' if name == 'tensorboard' else 'trackers'}]'"
+        f' pip install "veldt[{"tensorboard" if name == "tensorboard" else "trackers"}]"'
     )
     assert not (tmp_path / "run").exists()

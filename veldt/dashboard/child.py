@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from veldt.callbacks import Sidecar
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, install
 
 _LOOPBACK = "127.0.0.1"
 _GRACE_SECONDS = 5.0
@@ -26,7 +26,7 @@ _NICENESS = 19
 
 def check_installed() -> None:
     if importlib.util.find_spec("nicegui") is None:
-        raise ConfigurationError('the live page needs an extra: pip install "veldt[dashboard]"')
+        raise ConfigurationError(f"the live page needs an extra: {install('dashboard')}")
 
 
 def _listen(port: int) -> socket.socket:

@@ -17,7 +17,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from veldt.environments.spaces import Interface
-from veldt.errors import ConfigurationError, extra_module, nearest, text_of
+from veldt.errors import ConfigurationError, extra_module, install, nearest, text_of
 
 ATARI_PREFIX, ENVPOOL_PREFIX = "ALE/", "envpool:"
 MINATAR_PREFIX = "MinAtar/"
@@ -69,7 +69,7 @@ def _refuse_raw_atari(name: str) -> None:
         )
     if spec is None and found["frames"]:  # a name that only Atari's games have
         raise ConfigurationError(
-            f'{name} is one of Atari\'s; run: pip install "veldt[atari]", and use {better}'
+            f"{name} is one of Atari's; run: {install('atari')}, and use {better}"
         )
 
 
@@ -172,7 +172,7 @@ def missing_extra(name: str | Callable[..., Any], error: BaseException) -> str:
     text = f"{one_line(error)} {spec.entry_point if spec else ''}".lower()
     for word, extra in _EXTRAS.items():
         if word in text:
-            return f'; run: pip install "veldt[{extra}]"'
+            return f"; run: {install(extra)}"
     return ""
 
 

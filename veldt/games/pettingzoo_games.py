@@ -20,7 +20,7 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 from veldt.environments.lookup import PETTINGZOO_GAMES
 from veldt.environments.spaces import action_offset, action_spec, joined_mask, leaf_readers
-from veldt.errors import ConfigurationError, extra_module
+from veldt.errors import ConfigurationError, extra_module, install
 from veldt.games.interface import GameSpec, GameStep, VectorGame
 from veldt.types import ACTION_MASK
 
@@ -326,7 +326,7 @@ def _in_module(path: str) -> Callable[..., Any]:
     except ImportError as error:
         raise ConfigurationError(
             f"cannot import '{path}': {error}; name a module such as"
-            ' pettingzoo:mpe2.simple_spread_v3, and run: pip install "veldt[pettingzoo]"'
+            f" pettingzoo:mpe2.simple_spread_v3, and run: {install('pettingzoo')}"
         ) from error
     maker: Callable[..., Any] | None = module.get("parallel_env") or module.get("env")
     if maker is None:

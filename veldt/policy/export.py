@@ -20,7 +20,7 @@ from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
 from veldt.environments.spaces import described
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, install
 from veldt.policy.module import ACTION, FIRST, REWARD, STATE, PolicyModule, remembered
 from veldt.policy.trained import TrainedPolicy
 from veldt.types import ACTION_MASK
@@ -51,7 +51,7 @@ class Exported:
     def text(self) -> str:
         proof = f"actions equal on {self.observations:,} observations ({self.checked_with})"
         if not self.checked_with:
-            proof = 'not checked: run pip install "veldt[export]"'
+            proof = f"not checked: run {install('export')}"
         return f"{self.path}: {self.format}, {proof}"
 
 
@@ -105,7 +105,7 @@ def _write_onnx(module: PolicyModule, metadata: dict[str, Any], path: Path) -> N
         import onnxscript  # noqa: F401 - torch's exporter needs it
     except ImportError as error:
         raise ConfigurationError(
-            f'--format onnx needs {error.name}; run: pip install "veldt[export]"'
+            f"--format onnx needs {error.name}; run: {install('export')}"
         ) from error
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     inputs = module.inputs()

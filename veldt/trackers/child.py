@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from veldt.callbacks import Sidecar
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, install
 
 STATE_FILE, LOG_FILE = "trackers.json", "trackers.log"
 """In the run directory: ids and progress of each tracker; output of their packages."""
@@ -31,9 +31,7 @@ def check_trackers(names: Iterable[str]) -> None:
     """Refuse trackers that are not installed."""
     for name in names:
         if name in _EXTRAS and importlib.util.find_spec(name) is None:
-            raise ConfigurationError(
-                f"the tracker {name} needs an extra: pip install 'veldt[{_EXTRAS[name]}]'"
-            )
+            raise ConfigurationError(f"the tracker {name} needs an extra: {install(_EXTRAS[name])}")
 
 
 def read_state(run_dir: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import secrets
 import sys
 from pathlib import Path
 
-from veldt.errors import ConfigurationError
+from veldt.errors import ConfigurationError, install
 
 _SETTINGS = {
     "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",  # it would end this process at SIGTERM
@@ -56,5 +56,5 @@ try:
     import ray  # noqa: F401
 except ImportError as error:
     raise ConfigurationError(
-        'the ray backend needs Ray, which is not installed: pip install "veldt[ray]"'
+        f"the ray backend needs Ray, which is not installed: {install('ray')}"
     ) from error

@@ -133,7 +133,7 @@ def check_version() -> None:
     if version < _OLDEST:
         raise ConfigurationError(
             f"Ray {ray.__version__} has known remote-execution holes; the ray backend needs"
-            f' {_OLDEST[0]}.{_OLDEST[1]} or newer: pip install --upgrade "veldt[ray]"'
+            f' {_OLDEST[0]}.{_OLDEST[1]} or newer: pip install "ray>={_OLDEST[0]}.{_OLDEST[1]}"'
         )
 
 
