@@ -87,6 +87,7 @@ def refused(tmp_path, monkeypatch, capsys):
         (("train", "impala", *CARTPOLE, *SERIAL, "--batch-trajectories", "50"), "queue_traj"),
         (("train", "impala", *CARTPOLE, *SERIAL, "--run-dir", "/etc/passwd/run"), "--run-dir"),
         (("train", "a2c", *CARTPOLE, "--epochs", "4"), "a2c learns once from a batch; use ppo"),
+        (("train", "ppo", *CARTPOLE, "--num-envs", "7", "--num-actors", "2"), "do not split"),
         (("train", "apex", *CARTPOLE, "--algorithm", "sac"), "use sac or td3"),
         (("train", "rainbow", *CARTPOLE), "use apex, which has its double, dueling, n-step"),
         (("train", "impala", "--env", "Pong-ramNoFrameskip-v4", *SERIAL), "use ALE/Pong-v5"),

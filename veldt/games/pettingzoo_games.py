@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -50,6 +51,16 @@ class PettingZooGames(VectorGame):
     @property
     def to_act(self) -> np.ndarray:
         return np.stack([copy.to_act for copy in self._copies])
+
+    def drawn(self, player: int) -> str:
+        """A board of two planes of stones, as the classic games have; the player's are X."""
+        copy = self._copies[0]
+        seen = copy.env.observe(self.agents[player]) if isinstance(copy, SequentialCopy) else None
+        board = np.asarray(seen["observation"] if isinstance(seen, dict) else seen)
+        if board.ndim != 3 or board.shape[2] != 2:
+            return super().drawn(player)
+        stones = np.where(board[..., 0] > 0, "X", np.where(board[..., 1] > 0, "O", "."))
+        return "\n".join(map(" ".join, stones.tolist()))
 
     def reset(self, seed: int | None = None) -> None:
         if seed is not None:
@@ -321,6 +332,8 @@ def make_pettingzoo(name: str, num_games: int, seed: int = 0, **options: Any) ->
 
 
 def _in_module(path: str) -> Callable[..., Any]:
+    if importlib.util.find_spec(path.partition(".")[0]) is None and _library():
+        path = f"pettingzoo.{path}"  # classic.tictactoe_v3
     try:
         module = vars(importlib.import_module(path))
     except ImportError as error:

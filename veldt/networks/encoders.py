@@ -218,7 +218,10 @@ class OwnEncoder(Encoder):
                 features = self(sample)
         except Exception as error:  # one line that names the user's code
             text = " ".join(str(error).split())
-            raise ValueError(f"{factory!r} fails with {type(error).__name__}: {text}") from error
+            entries = f"it receives {spec.observed()}"
+            raise ValueError(
+                f"{factory!r} fails with {type(error).__name__}: {text}; {entries}"
+            ) from error
         if features.dim() != 2 or features.shape[0] != 2:
             raise ValueError(
                 f"{factory!r}: its module must map observations [N, ...] to features [N, F]; "

@@ -146,6 +146,11 @@ def make_plan(
     width = options.envs_per_actor or width
     if width is None:
         width = envs_per_actor(environment, flat_keys(config), num_actors)
+        if (asked := own.get("num_envs")) and num_actors * width != asked:
+            raise ConfigurationError(
+                f"num_envs {asked} do not split evenly among {num_actors} actors; use"
+                f" {num_actors * width}, or another --num-actors"
+            )
     # The scores of Atari games differ by orders of magnitude.
     is_atari = found.startswith("atari") and (environment.is_atari or environment.is_envpool)
     if options.wrappers.reward_clip is None and is_atari and system.clips_atari_rewards:
