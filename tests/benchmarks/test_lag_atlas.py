@@ -53,7 +53,7 @@ def test_a_correction_that_was_not_measured_is_left_out():
 @pytest.mark.timeout(600)
 def test_twenty_runs_repeat_bit_for_bit():
     rows = lag_atlas.load()
-    for row in rows[:: len(rows) // 20]:
+    for row in rows[:: max(1, len(rows) // 20)]:
         if row.get("machine") != lag_atlas.machine():
             pytest.skip(f"measured with {row.get('machine')}, which decides the last bits")
         assert lag_atlas.measure(tuple(row[key] for key in KEYS)) == row

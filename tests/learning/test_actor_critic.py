@@ -24,7 +24,7 @@ def train(tmp_path, architecture, target_return=475, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["a3c", "impala"])
+@pytest.mark.parametrize("architecture", ["a3c", "impala", "areal"])
 def test_reaches_475(architecture, tmp_path):
     result = train(tmp_path, architecture)
     assert result.reached_target, f"mean return {result.mean_return_100} at the end"

@@ -36,9 +36,12 @@ OBJECTIVES = {
     "actor_critic": ("policy_value", lambda: ActorCritic(ActorCriticOptions())),
     "appo": ("policy_value", lambda: Appo(CLIPPED)),
     "ppo": ("policy_value", lambda: PPO(PASSES)),
+    "m2po": ("policy_value", lambda: ActorCritic(ActorCriticOptions(correction="m2po"))),
+    "drop": ("policy_value", lambda: Appo(changed(CLIPPED, correction="drop"))),
+    "ess": ("policy_value", lambda: PPO(changed(PASSES, correction="ess"))),
     "q_learning": ("q", lambda: QLearning(QLearningOptions())),
 }
-TRAJECTORIES = ("actor_critic", "appo", "ppo")
+TRAJECTORIES = ("actor_critic", "appo", "ppo", "m2po", "drop", "ess")
 OPTIMIZER = OptimizerOptions("adam", 1e-3, max_grad_norm=0.1)
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
