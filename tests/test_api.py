@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """veldt.train and veldt.evaluate: the same runs, results and refusals as the command line's."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The course: checkers accept right answers and reject wrong ones; notebooks run."""
 
-from __future__ import annotations
-
 import re
 import sys
 import textwrap

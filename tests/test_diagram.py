@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The diagram of every architecture shows all that is wired, and the run's numbers."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

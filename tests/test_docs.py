@@ -6,8 +6,6 @@ line before a fence may say otherwise: `<!-- not run: why -->`, or `<!-- file: N
 Every `veldt` line is parsed by the real command line, run or not.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

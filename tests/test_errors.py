@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hints for those who misspell a name."""
 
-from __future__ import annotations
-
 from importlib import metadata
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A file is replaced whole or not at all."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

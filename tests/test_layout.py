@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """House rules: direction of imports, borders to other libraries, docstrings, linter, types."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil

@@ -2,8 +2,6 @@
 """Notebooks of the documentation run from the first cell to the last. A class from a cell is
 refused with the fix, before anything starts."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

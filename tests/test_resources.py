@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the machine is said to have."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

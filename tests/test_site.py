@@ -2,8 +2,6 @@
 """What the site is built from: every page is in its menu, every public name explains
 itself. `make docs` builds it, strictly."""
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 import subprocess

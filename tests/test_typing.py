@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What editors and type checkers of a user know: names, options and results."""
 
-from __future__ import annotations
-
 import os
 import pydoc
 import subprocess

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A3C and A2C over processes: a killed worker stops nobody, a slow actor stops everybody."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

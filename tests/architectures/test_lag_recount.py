@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lag a run reports is the lag of the rows its learner received, counted again by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which spaces and networks each system trains with, and which it refuses before the start."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

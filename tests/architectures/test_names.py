@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A name is its algorithm: what each architecture's learners minimise by default."""
 
-from __future__ import annotations
-
 import pytest
 
 from veldt.losses.actor_critic import ActorCritic

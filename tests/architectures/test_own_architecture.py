@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A user's own architecture, given as a file or a module, works wherever a name of ours does."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """SEED RL and R2D2 over processes."""
 
-from __future__ import annotations
-
 import stat
 import time
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """SEED RL on Ray: actors on other Ray nodes than the server, and between them TCP with TLS."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole runs on the serial backend: the same bits, the right lag, ratios and refusals."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

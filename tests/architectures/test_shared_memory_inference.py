@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """GA3C and Sample Factory: actors without a network, idle agents, lag bounds."""
 
-from __future__ import annotations
-
 import pytest
 from torch import nn
 from wiring import OpenRun

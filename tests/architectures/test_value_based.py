@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """DQN, Gorila and Ape-X: published constants."""
 
-from __future__ import annotations
-
 import pytest
 
 from veldt.architectures import load

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A learner that keeps account of what it takes: each trajectory once, in order, none left out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 import numpy as np

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backends that are stopped whatever a test does, and one Ray cluster for the whole session."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
@@ -17,9 +14,6 @@ from veldt.backends.base import Backend, BackendOptions
 from veldt.backends.process import forkserver
 from veldt.topology import Topology
 
-if TYPE_CHECKING:
-    from veldt.backends.ray.cluster import Cluster
-
 _HERE = str(Path(__file__).parent)
 
 
@@ -29,7 +23,7 @@ def fork_server() -> None:
 
 
 @pytest.fixture(scope="session")
-def local_cluster() -> Iterator[Cluster]:
+def local_cluster():
     """A local cluster whose workers can import the roles of these tests; not joined yet."""
     from veldt.backends.ray.cluster import Cluster
 
@@ -41,7 +35,7 @@ def local_cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def ray_cluster(local_cluster: Cluster) -> None:
+def ray_cluster(local_cluster):
     """This process is connected to it, also after other tests have ended the connection."""
     import ray
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drives a backend until something is so, and looks for what a run left behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Roles of a few lines that ask and answer about rows, and check what they see of each other."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 

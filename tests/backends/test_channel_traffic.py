@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The items that pass each end of a channel are counted, for every sort of channel."""
 
-from __future__ import annotations
-
 import pytest
 
 from veldt.backends.base import counting

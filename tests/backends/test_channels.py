@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queues and boards over plain memory: hand-over, reclaiming, lag, torn slots and torn vectors."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

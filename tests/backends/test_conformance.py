@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every backend must do with any topology. Checksums are on; roles check what they receive."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections import Counter

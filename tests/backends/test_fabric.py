@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a process is sent, and what a checkpoint can do without."""
 
-from __future__ import annotations
-
 import tiny_roles as roles
 from driving import MakeBackend, advance_until, bare_topology, counter
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Killed and hanging nodes, where nodes are processes."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

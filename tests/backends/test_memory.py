@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared memory and wakers within a process."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ray alone: credits and order of deliveries, refusals, local clusters, real architectures."""
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import os

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ray nodes that are lost and added while a run continues."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

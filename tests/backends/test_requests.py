@@ -2,8 +2,6 @@
 """Questions about rows and their answers, where memory is shared; and what becomes of them when one
 who asks or one who answers dies."""
 
-from __future__ import annotations
-
 import pytest
 import requesting_roles as roles
 from driving import MakeBackend, advance_until, bare_topology, counter, strike

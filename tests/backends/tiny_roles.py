@@ -3,8 +3,6 @@
 
 A role counts what it did, so that a test can look at it from outside, on any backend."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

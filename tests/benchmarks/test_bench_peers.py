@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contest's rules, its resuming and its table; no peer is installed for this."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import sys

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`veldt claims`: rules that can come out either way, runs that are not repeated."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

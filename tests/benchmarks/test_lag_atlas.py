@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lag atlas repeats bit for bit, and its page follows from its rows."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The league's benchmark in short: verdicts, what a cut leaves behind, what is not run again."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scoreboard goes on where it was interrupted, and counts seeds that did not get there."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoint contents that follow from the step, so that a reader can tell right from wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saving is interrupted: by kill -9 at every system call, and by a disk that fails."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

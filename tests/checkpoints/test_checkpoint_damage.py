@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Damaged and hostile checkpoints: every one is noticed, none is believed, none runs code."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What goes into a checkpoint comes out bit for bit, and the store keeps its rules."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

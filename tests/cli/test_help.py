@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`--help` shows the options people use, `--help all` every one, under headings."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

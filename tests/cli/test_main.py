@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line as a new user meets it: every bad input is one line, exit code 2, no files."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`veldt runs`, `info`, `envs` and `train --dry-run`; the same options wherever a run is read."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A policy that is served acts as the one that is held; clients do not disturb each other."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

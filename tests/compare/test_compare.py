@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`veldt compare` end to end: the report, and what a second call does after a kill."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interquartile means, bootstrap and joint curves against slow transcriptions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

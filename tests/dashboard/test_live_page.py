@@ -4,8 +4,6 @@
 The browser is Debian's Chromium without a screen; where there is none, its tests say so and are
 skipped. It may reach nothing but the page."""
 
-from __future__ import annotations
-
 import html
 import json
 import shutil

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics for Prometheus: odd names."""
 
-from __future__ import annotations
-
 import pytest
 
 from veldt.dashboard.reading import RunView

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run directory as the page reads it: finished, running, killed, resumed."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real runs of `veldt` in a process of their own, and the address of their page."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -5,8 +5,6 @@ The observation names the row: [episode, step in the episode, environment]. Wron
 doubled rows, and observations of the wrong episode, show at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

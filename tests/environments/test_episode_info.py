@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers in the info of ended episodes are read from every form that environments give it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from counting_environments import same_step_vector

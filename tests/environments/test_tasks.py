@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several environments for one network: union of spaces, masks, returns of each task."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Environments that step in processes of their own end with the run and leave nothing behind."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

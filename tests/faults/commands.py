@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`veldt` as a user starts it, and what is left of it afterwards."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

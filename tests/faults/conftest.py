@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A folder for what the runs of one test leave behind."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

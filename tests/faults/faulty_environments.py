@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Environments that fail on purpose."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -2,8 +2,6 @@
 """A real S3 server (moto's, in a process of its own), and a proxy that loses, delays, cuts and
 refuses requests."""
 
-from __future__ import annotations
-
 import http.client
 import random
 import socket

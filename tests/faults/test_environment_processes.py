@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """No process of an environment is left behind when its run ends or is killed."""
 
-from __future__ import annotations
-
 import signal
 import time
 

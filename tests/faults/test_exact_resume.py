@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """On serial, a run that was interrupted and resumed ends with the bits of one that was not."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -2,8 +2,6 @@
 """Too little memory, disk or file descriptors: a message that names what is needed and what there
 is, never a SIGBUS and never a run that dies later of it."""
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

@@ -2,8 +2,6 @@
 """A run whose simulators are processes elsewhere: they are killed, come back and send garbage, and
 the run is ended and resumed beside them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients that are not finite: skipped, counted, and too many stop the run."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import numpy as np

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run directory from a stranger: no file in it runs code when it is resumed or evaluated."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

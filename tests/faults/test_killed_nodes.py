@@ -2,8 +2,6 @@
 """Nodes of real runs that are killed or stopped: nothing is torn, late or learned from twice, and
 learners, replays and servers continue from their checkpoint while the others wait."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

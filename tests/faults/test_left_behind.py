@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is left of a run that is killed: processes, Ray clusters, sockets, temporary files."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -2,8 +2,6 @@
 """What is wrong with an environment or a run directory is said in one line that names it; what an
 environment prints or where it goes spoils nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One environment that fails is rebuilt alone; one that always fails stops the run by name."""
 
-from __future__ import annotations
-
 import faulty_environments as faulty
 import gymnasium
 import numpy as np

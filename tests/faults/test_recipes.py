@@ -2,8 +2,6 @@
 """The recipes of deploy/: the Slurm script with stand-ins for the programs of a cluster, and the
 commands in the manifests."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

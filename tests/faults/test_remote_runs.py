@@ -2,8 +2,6 @@
 """Runs in an S3 bucket: no committed checkpoint is ever lost, whatever the store and the machine
 do, and the same command continues the run on an empty machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

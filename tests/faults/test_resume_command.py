@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`veldt resume`: budgets change, nothing else; every refusal is one line that names the remedy."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

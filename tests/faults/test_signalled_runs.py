@@ -2,8 +2,6 @@
 """What `timeout`, systemd and Slurm send: to a group or to every process, at any moment, twice. The
 run ends in order each time. So it does when the fork server alone is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -2,8 +2,6 @@
 """A node that cannot hand over its state, or takes long to: budgets hold, the run goes on, and the
 cause is named."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

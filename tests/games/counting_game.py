@@ -5,8 +5,6 @@ The observation names the row: [game, episode, moves so far, player]. A reward n
 it and in which move; rewards add up without carrying, so that a wrong sum shows.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from veldt.games.interface import GameStep, NativeGame

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Players for tests: random ones, scripted ones for a league's pool, and what a table earns."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -4,8 +4,6 @@
 A state is the list of moves and the cards; everything is worked out again from them each time.
 """
 
-from __future__ import annotations
-
 import itertools
 
 

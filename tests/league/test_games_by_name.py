@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Games by name in every architecture: one policy in all seats, and leagues on PettingZoo."""
 
-from __future__ import annotations
-
 import pytest
 
 import veldt

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of a league: pool, resident models, state on boards, results, options, refusals."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

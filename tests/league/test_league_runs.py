@@ -2,8 +2,6 @@
 """Whole leagues: freezing before resets, opponents that change between games only, what a run
 leaves behind, and killed processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Central inference learns: CartPole-v1, and a task that needs memory."""
 
-from __future__ import annotations
-
 import pytest
 
 import veldt

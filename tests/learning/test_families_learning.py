@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One task of each family, with the presets that its spaces select."""
 
-from __future__ import annotations
-
 import json
 
 import gymnasium

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """IMPALA learns on every kind of space: continuous, multi-discrete, masked dictionaries, memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

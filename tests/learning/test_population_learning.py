@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Population-based training rescues a policy that could not learn by itself."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

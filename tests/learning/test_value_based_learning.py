@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The value-based line learns: fixed seeds on the serial backend, so the same result everywhere."""
 
-from __future__ import annotations
-
 import pytest
 
 import veldt

@@ -2,8 +2,6 @@
 """Epochs and minibatches against PPO written slowly: NumPy, one row at a time, by hand derived
 gradients of a linear policy and value."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

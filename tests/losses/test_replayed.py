@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objectives over replayed transitions against slow transcriptions, row by row."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """R2D2's loss on sequences: burn-in has no gradient; the whole against a slow transcription."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """SAC and TD3 over replayed transitions against slow transcriptions, row by row."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -2,8 +2,6 @@
 """The printed equations, written slowly: loops over rows and sums in NumPy that share no recursion
 with the package. Also the random trajectories that both sides are given."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import get_args
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Acting in NumPy gives what torch gives, wherever it may be used."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

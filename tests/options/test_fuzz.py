@@ -4,8 +4,6 @@
 A sample of the plans is trained for a moment by the real program.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options refuse bad values in one line before anything starts, once for each kind of option."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

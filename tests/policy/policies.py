@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies of every head and space with weights that nobody trained."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """veldt export: every head and space, as ONNX and for torch, acts as the policy does."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

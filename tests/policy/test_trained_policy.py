@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """veldt.load: one observation, a batch and the evaluator get the same actions, for every head."""
 
-from __future__ import annotations
-
 import json
 
 import gymnasium

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A population follows orders, discards rows of replaced policies and resumes exactly."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from types import SimpleNamespace

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Population-based training by the published rules, against a slow transcription of each."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

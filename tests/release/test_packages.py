@@ -4,8 +4,6 @@
 The wheel is also tried away from the tree, with the libraries of this environment; `make
 release-check` installs those too."""
 
-from __future__ import annotations
-
 import os
 import re
 import site

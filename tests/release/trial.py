@@ -2,8 +2,6 @@
 """What `make release-check` runs with the installed wheel, away from the source tree: short runs on
 every backend that the core has, an evaluation, and a policy. Needs no extra."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

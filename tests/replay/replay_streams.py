@@ -5,8 +5,6 @@ Every observation names its actor, incarnation, environment and row, so that a s
 can be looked up in the stream and checked field by field.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A replay that was saved and restored goes on exactly like the one that was not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from replay_streams import Actor, make_spec

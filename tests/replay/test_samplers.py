@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is drawn, how often, with which weight; late priorities; the ratio of samples to inserts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from replay_streams import Actor, make_spec

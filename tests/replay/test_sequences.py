@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sequences against the rows they were cut from."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from replay_streams import Actor, make_spec

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every transition that a store holds, checked field by field against a slow transcription."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from replay_streams import Actor, Row, make_spec, window

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an actor writes into its trajectories."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -3,8 +3,6 @@
 
 The counting environments name every row, so that a lost, doubled or misplaced one shows."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import pairwise
 from typing import Any

@@ -2,8 +2,6 @@
 """A recorded gradient is the one that is launched kernel by kernel, and is given up where it would
 not be."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

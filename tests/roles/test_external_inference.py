@@ -3,8 +3,6 @@
 
 The clients count, so that a row that was lost, doubled, or joined to another client's shows."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

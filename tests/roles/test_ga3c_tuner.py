@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The climber behind GA3C's tuner, on landscapes whose top is known."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from veldt.roles.ga3c_tuner import HillClimber

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lock-free updates: one address for all workers, exact counts, truthful lag."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The learner by itself: learning rate, statistics, versions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -2,8 +2,6 @@
 """Pacing in any interleaving of actors and learner, also where they die: no trajectory is lost or
 learned from twice, each is `eta` updates old, and nobody waits for ever."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Actions from outputs: epsilon-greedy, noise on Box actions, and the values kept with the row."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Live channels without a backend, and a look into the roles of a serial run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from veldt.backends.serial import SerialBackend
 from veldt.backends.shared_memory.fabric import build_fabric
@@ -88,7 +86,7 @@ class OpenRun:
     def counter(self, name: str) -> float:
         return sum(each.counters.get(name, 0.0) for each in self.backend.snapshots())
 
-    def __enter__(self) -> OpenRun:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The best weights survive rotation, can be asked for, and a run that collapses says so."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 import pytest

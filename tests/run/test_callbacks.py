@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Callbacks receive the events of a run, can end it, and are named when they fail."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

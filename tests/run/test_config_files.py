@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options in files, and the command that repeats a run."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`--from`: a run begins with what another one has learned, or says which part does not fit."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sizes, devices, threads and reward clips follow from options and the machine's size."""
 
-from __future__ import annotations
-
 import json
 import time
 

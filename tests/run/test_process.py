@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals of a run, and programs that its processes cannot import."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nothing is done twice, or one after the other without need, before the first step of a run."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """When a run saves itself, and what a resumed run restores."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace

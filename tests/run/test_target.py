@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fresh episodes decide whether a target is reached, and when they are played."""
 
-from __future__ import annotations
-
 import time
 from types import SimpleNamespace
 

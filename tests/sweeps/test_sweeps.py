@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`veldt sweep`: words are checked, trials are pruned, and kill -9 costs the trials under way."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

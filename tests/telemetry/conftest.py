@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run on a fake clock: real telemetry blocks, whose stages take the seconds a test says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

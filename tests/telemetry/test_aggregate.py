@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Totals, rates, returns and busy shares of a run on a fake clock."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counters over plain memory, shared memory, crashes and torn reads."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import subprocess

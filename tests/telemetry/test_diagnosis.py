@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The closing line names the limit and a remedy for each case, with options that the run has."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Log files are whole after crashes and full disks."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

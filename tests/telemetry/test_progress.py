@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run prints: live, plain, JSON or nothing, and never an exception."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

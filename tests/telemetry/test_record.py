@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of a run: topology, status, events, metrics."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass

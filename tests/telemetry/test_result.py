@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """result.json is read as it was written, also by an older version."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """W&B, MLflow and Prometheus, with their real packages: the same curve after kill -9."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the files that wandb writes without a server: a log of records, as LevelDB has them."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

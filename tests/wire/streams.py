@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small format, its rows, and servers and clients that use it."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable, Iterator

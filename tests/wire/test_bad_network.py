@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A network that swallows and resets: streams over a proxy that misbehaves on demand."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import threading

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps of nested spaces with masks, as a run that learns reads them from the real client."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 

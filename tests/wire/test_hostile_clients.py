@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hostile clients: fuzzed frames, wrong tokens, an expired certificate."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -2,8 +2,6 @@
 """A server of 64 actors is killed with all their questions in flight: each of them is answered by
 its successor, and no transition gets into two trajectories."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

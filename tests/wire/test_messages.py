@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same bytes mean the same on both ends, and bytes that mean nothing harm nobody."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from contextlib import suppress

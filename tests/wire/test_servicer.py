@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whose turn it is, who has been replaced, and what is refused, without any transport."""
 
-from __future__ import annotations
-
 import pytest
 from streams import FORMAT, answer_bytes, row_bytes
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams over gRPC: honest actors are served whatever others send; broken streams come back."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 
