@@ -2,207 +2,117 @@
 """The classes and functions to build architectures, roles, losses and policies from.
 
 These names are stable: they change only with a new minor version and a line in CHANGELOG.md.
-Everything else in the package may change at any time.
+Everything else in the package may change at any time. "as" marks them as public for type checkers.
 """
 
-from veldt.architectures import Architecture
-from veldt.context import NodeContext
-from veldt.devices import Compute
-from veldt.environments import EnvironmentFactory, Environments
-from veldt.errors import ConfigurationError
-from veldt.losses import Loss, Objective, Tensors
-from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions, policy_gradient_loss
-from veldt.losses.ppo import PPO, Appo, ClippedOptions, PPOOptions, SynchronousOptions
-from veldt.losses.q_learning import QLearning, QLearningOptions
-from veldt.losses.returns import Rows, n_step_returns, reduce_over_valid
-from veldt.losses.trajectories import Evaluated, Minibatches, TrajectoryReader, select_rows
-from veldt.losses.vtrace import Traces, VTrace, vtrace
-from veldt.networks import FlatParameters, Network, NetworkFactory, PolicyValueNetwork
-from veldt.networks.encoders import make_encoder
-from veldt.optimizers import OptimizerOptions
-from veldt.options.checked import (
-    Bounds,
-    Count,
-    CountOrNone,
-    Decay,
-    Fraction,
-    NotNegative,
-    Options,
-    Positive,
-)
-from veldt.options.fields import changed
-from veldt.options.presets import presets
-from veldt.ports import (
-    ExperiencePart,
-    ExperienceSink,
-    ExperienceSource,
-    Gradient,
-    GradientSink,
-    ParameterSink,
-    ParameterSource,
-    Policy,
-    RequestClient,
-    RequestServer,
-    StreamClient,
-    StreamServer,
-)
-from veldt.problem import Problem
-from veldt.role import Arrays, Part, Role
-from veldt.roles.actor import Actor
-from veldt.roles.gradients import LocalOptimizer, synchronous_group
-from veldt.roles.hogwild import HogwildOptions, hogwild_workers
-from veldt.roles.inference import BatchedPolicy, BatchRule, SharedMemoryInference, recurrent_memory
-from veldt.roles.learner import Learner
-from veldt.roles.pacing import Pacing
-from veldt.roles.parameter_server import (
-    RemoteGradients,
-    ServerOptions,
-    add_parameter_server,
-)
-from veldt.roles.policies import (
-    LocalPolicy,
-    ScratchSink,
-    SharedMemoryPolicy,
-    StreamPolicy,
-    stream_layouts,
-)
-from veldt.roles.replay import (
-    PrioritizedReplayOptions,
-    PrioritizedSource,
-    PrioritizedTable,
-    Replay,
-    ReplayOptions,
-    UniformTable,
-)
-from veldt.roles.selection import (
-    EpsilonGreedy,
-    EpsilonOptions,
-    LadderOptions,
-    SampleActions,
-    Selection,
-)
-from veldt.roles.stream_inference import StreamInference
-from veldt.topology import Board, End, Node, Queue, Requests, Shared, Stream, Topology
-from veldt.types import (
-    ActionSpec,
-    Batch,
-    EnvironmentSpec,
-    Field,
-    Layout,
-    ObservationLeaf,
-    Parameters,
-    PolicyReply,
-    Slot,
-)
+from veldt.architectures import Architecture as Architecture
+from veldt.context import NodeContext as NodeContext
+from veldt.devices import Compute as Compute
+from veldt.environments import EnvironmentFactory as EnvironmentFactory
+from veldt.environments import Environments as Environments
+from veldt.errors import ConfigurationError as ConfigurationError
+from veldt.losses import Loss as Loss
+from veldt.losses import Objective as Objective
+from veldt.losses import Tensors as Tensors
+from veldt.losses.actor_critic import ActorCritic as ActorCritic
+from veldt.losses.actor_critic import ActorCriticOptions as ActorCriticOptions
+from veldt.losses.actor_critic import policy_gradient_loss as policy_gradient_loss
+from veldt.losses.ppo import PPO as PPO
+from veldt.losses.ppo import Appo as Appo
+from veldt.losses.ppo import ClippedOptions as ClippedOptions
+from veldt.losses.ppo import PPOOptions as PPOOptions
+from veldt.losses.ppo import SynchronousOptions as SynchronousOptions
+from veldt.losses.q_learning import QLearning as QLearning
+from veldt.losses.q_learning import QLearningOptions as QLearningOptions
+from veldt.losses.returns import Rows as Rows
+from veldt.losses.returns import n_step_returns as n_step_returns
+from veldt.losses.returns import reduce_over_valid as reduce_over_valid
+from veldt.losses.trajectories import Evaluated as Evaluated
+from veldt.losses.trajectories import Minibatches as Minibatches
+from veldt.losses.trajectories import TrajectoryReader as TrajectoryReader
+from veldt.losses.trajectories import select_rows as select_rows
+from veldt.losses.vtrace import Traces as Traces
+from veldt.losses.vtrace import VTrace as VTrace
+from veldt.losses.vtrace import vtrace as vtrace
+from veldt.networks import FlatParameters as FlatParameters
+from veldt.networks import Network as Network
+from veldt.networks import NetworkFactory as NetworkFactory
+from veldt.networks import PolicyValueNetwork as PolicyValueNetwork
+from veldt.networks.encoders import make_encoder as make_encoder
+from veldt.optimizers import OptimizerOptions as OptimizerOptions
+from veldt.options.checked import Bounds as Bounds
+from veldt.options.checked import Count as Count
+from veldt.options.checked import CountOrNone as CountOrNone
+from veldt.options.checked import Decay as Decay
+from veldt.options.checked import Fraction as Fraction
+from veldt.options.checked import NotNegative as NotNegative
+from veldt.options.checked import Options as Options
+from veldt.options.checked import Positive as Positive
+from veldt.options.fields import changed as changed
+from veldt.options.presets import presets as presets
+from veldt.ports import ExperiencePart as ExperiencePart
+from veldt.ports import ExperienceSink as ExperienceSink
+from veldt.ports import ExperienceSource as ExperienceSource
+from veldt.ports import Gradient as Gradient
+from veldt.ports import GradientSink as GradientSink
+from veldt.ports import ParameterSink as ParameterSink
+from veldt.ports import ParameterSource as ParameterSource
+from veldt.ports import Policy as Policy
+from veldt.ports import RequestClient as RequestClient
+from veldt.ports import RequestServer as RequestServer
+from veldt.ports import StreamClient as StreamClient
+from veldt.ports import StreamServer as StreamServer
+from veldt.problem import Problem as Problem
+from veldt.role import Arrays as Arrays
+from veldt.role import Part as Part
+from veldt.role import Role as Role
+from veldt.roles.actor import Actor as Actor
+from veldt.roles.gradients import LocalOptimizer as LocalOptimizer
+from veldt.roles.gradients import synchronous_group as synchronous_group
+from veldt.roles.hogwild import HogwildOptions as HogwildOptions
+from veldt.roles.hogwild import hogwild_workers as hogwild_workers
+from veldt.roles.inference import BatchedPolicy as BatchedPolicy
+from veldt.roles.inference import BatchRule as BatchRule
+from veldt.roles.inference import SharedMemoryInference as SharedMemoryInference
+from veldt.roles.inference import recurrent_memory as recurrent_memory
+from veldt.roles.learner import Learner as Learner
+from veldt.roles.pacing import Pacing as Pacing
+from veldt.roles.parameter_server import RemoteGradients as RemoteGradients
+from veldt.roles.parameter_server import ServerOptions as ServerOptions
+from veldt.roles.parameter_server import add_parameter_server as add_parameter_server
+from veldt.roles.policies import LocalPolicy as LocalPolicy
+from veldt.roles.policies import ScratchSink as ScratchSink
+from veldt.roles.policies import SharedMemoryPolicy as SharedMemoryPolicy
+from veldt.roles.policies import StreamPolicy as StreamPolicy
+from veldt.roles.policies import stream_layouts as stream_layouts
+from veldt.roles.replay import PrioritizedReplayOptions as PrioritizedReplayOptions
+from veldt.roles.replay import PrioritizedSource as PrioritizedSource
+from veldt.roles.replay import PrioritizedTable as PrioritizedTable
+from veldt.roles.replay import Replay as Replay
+from veldt.roles.replay import ReplayOptions as ReplayOptions
+from veldt.roles.replay import UniformTable as UniformTable
+from veldt.roles.selection import EpsilonGreedy as EpsilonGreedy
+from veldt.roles.selection import EpsilonOptions as EpsilonOptions
+from veldt.roles.selection import LadderOptions as LadderOptions
+from veldt.roles.selection import SampleActions as SampleActions
+from veldt.roles.selection import Selection as Selection
+from veldt.roles.stream_inference import StreamInference as StreamInference
+from veldt.topology import Board as Board
+from veldt.topology import End as End
+from veldt.topology import Node as Node
+from veldt.topology import Queue as Queue
+from veldt.topology import Requests as Requests
+from veldt.topology import Shared as Shared
+from veldt.topology import Stream as Stream
+from veldt.topology import Topology as Topology
+from veldt.types import ActionSpec as ActionSpec
+from veldt.types import Batch as Batch
+from veldt.types import EnvironmentSpec as EnvironmentSpec
+from veldt.types import Field as Field
+from veldt.types import Layout as Layout
+from veldt.types import ObservationLeaf as ObservationLeaf
+from veldt.types import Parameters as Parameters
+from veldt.types import PolicyReply as PolicyReply
+from veldt.types import Slot as Slot
 
-__all__ = [
-    "ActionSpec",
-    "Actor",
-    "ActorCritic",
-    "ActorCriticOptions",
-    "Appo",
-    "Architecture",
-    "Arrays",
-    "Batch",
-    "BatchedPolicy",
-    "BatchRule",
-    "Board",
-    "Bounds",
-    "ClippedOptions",
-    "Compute",
-    "ConfigurationError",
-    "Count",
-    "CountOrNone",
-    "Decay",
-    "End",
-    "EnvironmentFactory",
-    "Environments",
-    "EnvironmentSpec",
-    "EpsilonGreedy",
-    "EpsilonOptions",
-    "Evaluated",
-    "ExperiencePart",
-    "ExperienceSink",
-    "ExperienceSource",
-    "Field",
-    "FlatParameters",
-    "Fraction",
-    "Gradient",
-    "GradientSink",
-    "HogwildOptions",
-    "LadderOptions",
-    "Layout",
-    "Learner",
-    "LocalOptimizer",
-    "LocalPolicy",
-    "Loss",
-    "Minibatches",
-    "Network",
-    "NetworkFactory",
-    "Node",
-    "NodeContext",
-    "NotNegative",
-    "Objective",
-    "ObservationLeaf",
-    "OptimizerOptions",
-    "Options",
-    "Parameters",
-    "ParameterSink",
-    "Pacing",
-    "ParameterSource",
-    "Part",
-    "Policy",
-    "PolicyReply",
-    "PolicyValueNetwork",
-    "Positive",
-    "PPO",
-    "PPOOptions",
-    "PrioritizedReplayOptions",
-    "PrioritizedSource",
-    "PrioritizedTable",
-    "Problem",
-    "QLearning",
-    "QLearningOptions",
-    "Queue",
-    "RemoteGradients",
-    "Replay",
-    "ReplayOptions",
-    "RequestClient",
-    "Requests",
-    "RequestServer",
-    "Role",
-    "Rows",
-    "SampleActions",
-    "ScratchSink",
-    "Selection",
-    "ServerOptions",
-    "Shared",
-    "SharedMemoryInference",
-    "SharedMemoryPolicy",
-    "Slot",
-    "Stream",
-    "StreamClient",
-    "StreamInference",
-    "StreamPolicy",
-    "StreamServer",
-    "SynchronousOptions",
-    "Tensors",
-    "Topology",
-    "Traces",
-    "TrajectoryReader",
-    "UniformTable",
-    "VTrace",
-    "add_parameter_server",
-    "changed",
-    "hogwild_workers",
-    "make_encoder",
-    "n_step_returns",
-    "policy_gradient_loss",
-    "presets",
-    "recurrent_memory",
-    "reduce_over_valid",
-    "select_rows",
-    "stream_layouts",
-    "synchronous_group",
-    "vtrace",
-]
+__all__ = [name for name in vars() if not name.startswith("_")]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from veldt.backends import make_backend
+from veldt.compare.traffic import actor_traffic
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
-from veldt.telemetry.aggregate import actor_traffic
 
 from .claim import Claim, Criterion, Row, settings, values
 from .figures import bars, lines

@@ -15,11 +15,12 @@ import numpy as np
 
 from veldt.api import train_from
 from veldt.backends.serial import SerialBackend
+from veldt.compare.traffic import item_bytes
 from veldt.options import RunOptions
 from veldt.roles.ga3c_tuner import TUNING_LOG
 from veldt.run.evaluation import Evaluator
 from veldt.run.plan import Plan, make_plan
-from veldt.telemetry.aggregate import item_bytes, steady_rate
+from veldt.telemetry.aggregate import steady_rate
 from veldt.telemetry.counters import LagSummary, traffic_name
 from veldt.telemetry.log_files import metric_rows
 from veldt.telemetry.result import RunResult

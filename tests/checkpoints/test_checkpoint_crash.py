@@ -15,7 +15,7 @@ from checkpoint_contents import assert_whole, save, store_in
 from veldt.checkpoints.format import verify
 from veldt.checkpoints.store import CheckpointError, CheckpointStore
 
-WRITES = ("mkdir", "write", "fsync", "link", "rename")
+WRITES = ("mkdir", "write", "fsync", "rename")
 DELETIONS = ("unlink", "rmdir")
 
 # The child does nothing but save and is killed; it never returns to the threads it lacks.

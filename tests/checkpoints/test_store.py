@@ -128,18 +128,6 @@ def test_a_run_that_fell_back_saves_on_although_the_damaged_one_is_newer(tmp_pat
     assert sorted(os.listdir(tmp_path)) == [f"checkpoint-{step:012d}" for step in (210, 220)]
 
 
-def test_unchanged_chunks_are_shared_but_never_by_the_last_two(tmp_path: Path) -> None:
-    store = store_in(tmp_path, keep=3)
-    paths = [save(store, step) for step in (0, 1, 2)]
-    inodes = [{file.stat().st_ino for file in path.glob("*.chunk")} for path in paths]
-    assert [len(found) for found in inodes] == [4, 4, 4]
-    # Rows 0 to 2 are in chunk 0 and row 31 in chunk 3: chunks 1 and 2 have not changed.
-    assert len(inodes[0] & inodes[2]) == 2
-    assert not inodes[0] & inodes[1]
-    assert not inodes[1] & inodes[2]
-    assert assert_whole(store.newest()) == 2
-
-
 def test_the_rename_is_durable_when_a_save_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,6 @@ decoded from the same read, and nothing in a file can name code.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
@@ -78,12 +77,10 @@ def _manifest_bytes(body: dict[str, Any]) -> bytes:
 
 
 class CheckpointWriter:
-    """Fills one new directory. A file whose hash is in `reusable` is linked, not written."""
+    """Fills one new directory."""
 
-    def __init__(self, directory: Path, reusable: Mapping[str, Path], chunk_bytes: int) -> None:
-        self._directory = directory
-        self._reusable = reusable
-        self._chunk_bytes = chunk_bytes
+    def __init__(self, directory: Path, chunk_bytes: int) -> None:
+        self._directory, self._chunk_bytes = directory, chunk_bytes
         self._files: dict[str, dict[str, Any]] = {}
 
     def write(self, step: int, parts: Mapping[str, _Arrays], encoded_meta: bytes) -> None:
@@ -117,10 +114,8 @@ class CheckpointWriter:
         return {"dtype": array.dtype.name, "shape": list(array.shape), "chunks": chunks}
 
     def _add(self, name: str, content: bytes) -> None:
+        _write_durably(self._directory / name, content)
         digest = hashlib.sha256(content).hexdigest()
-        earlier = self._reusable.get(digest)
-        if earlier is None or not _linked(earlier, self._directory / name, len(content)):
-            _write_durably(self._directory / name, content)
         self._files[name] = {"size": len(content), "sha256": digest}
 
 
@@ -133,16 +128,6 @@ def _write_durably(path: Path, content: bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _linked(earlier: Path, path: Path, size: int) -> bool:
-    """False where the file system has no hard links or the earlier file has changed."""
-    with contextlib.suppress(OSError):
-        status = os.lstat(earlier)
-        if stat.S_ISREG(status.st_mode) and status.st_size == size:
-            os.link(earlier, path, follow_symlinks=False)
-            return True
-    return False
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:

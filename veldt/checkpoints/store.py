@@ -8,7 +8,6 @@ error is raised, because starting anew would hide the loss.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
@@ -72,9 +71,8 @@ def read_part(path: Path, part: str) -> dict[str, np.ndarray]:
 class CheckpointStore:
     """The newest `keep` checkpoints of one run, whose directory the caller has locked.
 
-    Arrays of more than `chunk_bytes` are split into files of that size, and a file that an older
-    checkpoint already has is hard-linked instead of written. The newest checkpoint is never linked
-    to, so the last two share no file and one bad sector cannot damage both.
+    Arrays of more than `chunk_bytes` are split into files of that size. No two checkpoints share a
+    file, so one bad sector cannot damage both.
     """
 
     def __init__(self, directory: Path, keep: int = 2, chunk_bytes: int = CHUNK_BYTES) -> None:
@@ -155,7 +153,7 @@ class CheckpointStore:
         temporary = self.directory / (_TEMPORARY + name)
         try:
             os.mkdir(temporary)
-            writer = CheckpointWriter(temporary, self._reusable(), self._chunk_bytes)
+            writer = CheckpointWriter(temporary, self._chunk_bytes)
             writer.write(step, parts, encoded_meta)
             os.rename(temporary, self.directory / name)
         except BaseException:
@@ -183,16 +181,6 @@ class CheckpointStore:
             except CheckpointError:
                 self._damaged.add(name)
         return name in self._damaged
-
-    def _reusable(self) -> dict[str, Path]:
-        """Files by hash, of every good checkpoint but the newest."""
-        found = {}
-        for name in self._good_names()[:-1]:
-            with contextlib.suppress(*DAMAGE):
-                path = self.directory / name
-                for file, entry in read_manifest(path)["files"].items():
-                    found[entry["sha256"]] = path / file
-        return found
 
     def _good_names(self) -> list[str]:
         return [name for name in ordered_names(self.directory) if name not in self._damaged]

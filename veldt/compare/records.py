@@ -21,9 +21,9 @@ import veldt
 from veldt.architectures import label
 from veldt.compare.runs import RunTask, contestant_label, finished
 from veldt.compare.statistics import Estimate, estimate
+from veldt.compare.traffic import actor_traffic
 from veldt.errors import ConfigurationError
 from veldt.resources import usable_cores
-from veldt.telemetry.aggregate import actor_traffic
 from veldt.telemetry.counters import LAG_BINS
 from veldt.telemetry.log_files import EVALUATION, EVALUATION_ENV_STEPS, metric_rows
 from veldt.telemetry.record import CONFIG_FILE, RESULT_FILE, STATUS_FILE
