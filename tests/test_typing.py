@@ -35,7 +35,7 @@ veldt.resume("runs/pole", learning_rate=1.0)
 
 
 def test_completion_and_help_list_every_name():
-    assert set(veldt.__all__) <= set(dir(veldt))
+    assert set(dir(veldt)) == {*veldt.__all__, "__version__"}
     shown = pydoc.plain(pydoc.render_doc(veldt))
     assert "train(" in shown
     assert "class RunResult" in shown

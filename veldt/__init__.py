@@ -52,8 +52,8 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __dir__() -> list[str]:
-    """The public names too that are not imported yet, for completion."""
-    return sorted({*globals(), *__all__})
+    """The public names, for completion."""
+    return sorted([*__all__, "__version__"])
 
 
 def __getattr__(name: str) -> object:

@@ -167,6 +167,8 @@ def test_closing_lines_tell_outcome_work_and_bottleneck() -> None:
         "runs/1",
     ]
     assert closing_lines(a_result())[0] == "env step budget used after 12.3 s: mean return -"
+    slow = closing_lines(a_result(start_seconds=6.1))[0]
+    assert slow.startswith("env step budget used after 12.3 s (6.1 s of them the start):")
     stopped = closing_lines(a_result(stopped_by="interrupt", run_dir="my runs/1"))
     assert "continue it: veldt resume 'my runs/1'" in stopped
 

@@ -512,7 +512,7 @@ class Run:
         result.env_steps, result.updates = telemetry.env_steps, telemetry.updates
         result.trained = result.updates > 0
         result.frames = result.env_steps * plan.problem.spec.frames_per_step
-        result.env_steps_per_second = telemetry.steady_rate()
+        result.env_steps_per_second = telemetry.steady_rate() or None  # 0: too short to say
         if not result.reached_target:
             result.mean_return_100 = telemetry.mean_return_100 if telemetry.episodes else None
         result.episodes, result.dropped = telemetry.episodes, telemetry.dropped

@@ -72,7 +72,9 @@ def bottleneck(
     known = {**flat_keys(options), **flat_keys(config), **sizes}
     everything = [name for names in threads for name in names]
     loads = thread_loads(run, [everything] if in_one_thread else threads)
-    if in_one_thread and len(threads) > 1 and loads:
+    if not any(load.busy for load in loads):
+        return ""  # the run was too short to say
+    if in_one_thread and len(threads) > 1:
         busy = loads[0].parts
         return f"one thread, {busy} of the time: --backend process runs them in parallel"
     return describe_bottleneck(loads, known, run.mean_queue_fill())

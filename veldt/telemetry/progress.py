@@ -19,6 +19,7 @@ from veldt.telemetry.result import RunResult, dumps
 
 _BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[31m", "\x1b[0m"
 _BAR_WIDTH = 18
+_LONG_START = 0.2  # of the whole time
 _STOPPED = {
     "target": "target reached",
     "env_steps": "env step budget used",
@@ -206,6 +207,9 @@ def closing_lines(result: RunResult) -> list[str]:
     # Not only the known reasons, because result.json may come from a newer version.
     outcome = _STOPPED.get(result.stopped_by, str(result.stopped_by))
     outcome += f" after {result.wall_seconds:.1f} s"
+    start = result.start_seconds or 0.0
+    if start > _LONG_START * result.wall_seconds:
+        outcome += f" ({start:.1f} s of them the start)"
     if result.reached_target and result.seconds_to_target is not None:
         outcome = f"target reached after {result.seconds_to_target:.1f} s"
     outcome += f": mean return {number(result.mean_return_100)}"
