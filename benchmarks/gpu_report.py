@@ -15,6 +15,7 @@ checkpoint every few seconds, each of which then plays 20 fresh episodes. Each l
 it shows a pace and is no score to compare. Commands: `benchmarks/results/gpu_scores.jsonl`.
 """
 _SHOWN_OPTIONS = 3
+_CLEARLY_LEARNED = -10.0
 
 
 def section(results: Path = RESULTS) -> str:
@@ -23,6 +24,14 @@ def section(results: Path = RESULTS) -> str:
     if runs.exists():
         lines = runs.read_text(encoding="utf-8").splitlines()
         parts.append(_scores([json.loads(line) for line in lines]))
+    pong = results / "gpu_pong.jsonl"
+    if pong.exists():
+        lines = pong.read_text(encoding="utf-8").splitlines()
+        parts.append(_pong([json.loads(line) for line in lines]))
+    curves = results / "gpu_pong_curves.jsonl"
+    if curves.exists():
+        lines = curves.read_text(encoding="utf-8").splitlines()
+        parts.append(_curves([json.loads(line) for line in lines]))
     learner = results / "gpu_learner.json"
     if learner.exists():
         parts.append(_learner(json.loads(learner.read_text(encoding="utf-8"))))
@@ -42,6 +51,47 @@ def _scores(runs: list[dict[str, Any]]) -> str:
                 f" {result['policy_lag']['mean']:.1f} |"
             )
     return "\n".join([*rows, "", _machine(runs[-1]["machine"])])
+
+
+def _pong(runs: list[dict[str, Any]]) -> str:
+    """Seconds until 20 fresh episodes reach the target, of each seed."""
+    lines = [
+        "Pong without sticky actions, the defaults of `sebulba` on the same machine"
+        f" (`{runs[0]['command']}`, then other seeds); seconds from the start of the process until"
+        " the checkpoint was written:\n",
+        "| seed | seconds to 20 | its score | last score | env steps/s | lag |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for run in runs:
+        reached, result = run["reached"], run["result"]
+        known = [c for c in run["checkpoints"] if c["mean"] is not None]
+        lines.append(
+            f"| {run['seed']} | {reached['seconds']:.0f} | {reached['mean']:.1f} |"
+            f" {known[-1]['mean']:.1f} | {result['env_steps_per_second']:,.0f} |"
+            f" {result['policy_lag']['mean']:.1f} |"
+        )
+    lines.append("\nThe rate does not decay, and with seed 3 the score fell again after 20.\n")
+    return "\n".join(lines)
+
+
+def _curves(runs: list[dict[str, Any]]) -> str:
+    lines = [
+        "Other systems on the same task, one seed each: the mean of the last 100 training episodes,"
+        " which lags behind the policy. Where options are given, they are what became the preset"
+        " `atari`.\n",
+        "| system | cores | env steps | seconds | mean of 100 | env steps to -10 |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for run in runs:
+        last = run["curve"][-1]
+        name = run["command"].split()[2]
+        above = [p for p in run["curve"] if (p["return/mean_100"] or -21.0) >= _CLEARLY_LEARNED]
+        first = f"{above[0]['env_steps']:,}" if above else "-"
+        lines.append(
+            f"| `{name}` | {run['cores'].split(' cores')[0].split(' of')[0]} |"
+            f" {last['env_steps']:,} | {last['s']:.0f} | {last['return/mean_100']:.1f} | {first} |"
+        )
+    return "\n".join([*lines, ""])
 
 
 def _options(command: str) -> str:
