@@ -12,7 +12,7 @@ _INTRODUCTION = """## On one GPU
 
 `python benchmarks/gpu_scores.py` trains on ALE/Pong-v5 with sticky actions (0.25) and keeps a
 checkpoint every few seconds, each of which then plays 20 fresh episodes. Each line is one seed, so
-it shows a pace and is no score to compare. Commands: `benchmarks/results/gpu_scores.jsonl`.
+it shows a pace and is no score to compare. Other options: `benchmarks/results/gpu_scores.jsonl`.
 """
 _SHOWN_OPTIONS = 3
 _CLEARLY_LEARNED = -10.0
@@ -43,7 +43,7 @@ def _scores(runs: list[dict[str, Any]]) -> str:
     rows = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
     for run in runs:
         known = [c for c in run["checkpoints"] if c["mean"] is not None]
-        if known:
+        if known and _options(run["command"]).endswith("defaults"):
             result = run["result"]
             rows.append(
                 f"| {_options(run['command'])} | {known[-1]['seconds']:.0f} |"
