@@ -92,10 +92,10 @@ TASKS = {
     "CartPole": Task(
         "CartPole-v1",
         22.0,
-        32,
+        128,
         8,
         {
-            "learning_rate": 5e-3,
+            "learning_rate": 3e-3,
             "gamma": 0.97,
             "trace_lambda": 1.0,
             "network_options": {"hidden_sizes": (64,)},
@@ -115,12 +115,12 @@ TASKS = {
     "Upright": Task(
         Upright,
         -140.0,
-        16,
+        32,
         5,
         {
             "learning_rate": 1e-2,
             "gamma": 0.9,
-            "entropy_coefficient": 0.0,
+            "entropy_coefficient": 0.01,
             "network_options": {"hidden_sizes": (32,)},
         },
     ),

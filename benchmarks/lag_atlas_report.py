@@ -2,7 +2,7 @@
 """The lag atlas in docs/lag.md: a figure per task, the table of tolerated lags, and verdicts.
 
 python benchmarks/lag_atlas_report.py
-Scores are returns on a scale from 0 (a random policy) to 1 (the best correction without lag).
+Scores are returns on a scale from 0 (a random policy, or worse) to 1 (the best without lag).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Atlas:
     def scores(self, task: str, correction: str, lag: int) -> np.ndarray:
         chance = TASKS[task].chance
         returns = self.values(task, correction, lag, "return")
-        return (returns - chance) / (self._best[task] - chance)
+        return np.maximum((returns - chance) / (self._best[task] - chance), 0.0)
 
     def score(self, correction: str, *lags: int) -> np.ndarray:
         """Mean over tasks and lags, one per seed."""
@@ -211,7 +211,7 @@ def draw(atlas: Atlas, task: str, file: Path) -> None:
             )
             axis.plot(places, middle, "o-", color=colors[name], label=name, markersize=3)
             axis.fill_between(places, low, high, color=colors[name], alpha=0.15, linewidth=0)
-        axis.set_ylim(-0.3, 1.3)
+        axis.set_ylim(-0.05, 1.25)
         axis.legend(fontsize="small", loc="lower left")
     for axis, key in zip(axes[3:], ("kl", "ess"), strict=True):
         for name in atlas.corrections:
