@@ -32,7 +32,7 @@ def fresh_environment(folder: Path) -> Path:
     source = folder.with_name("source")  # a build leaves things behind where it is made
     source.mkdir()
     shutil.copytree(ROOT / "veldt", source / "veldt")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "PYPI.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     subprocess.run([*install, "--no-deps", str(source)], check=True)
     return python

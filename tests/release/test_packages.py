@@ -81,12 +81,20 @@ def test_the_wheel_trains_away_from_the_tree(built, tmp_path):
     assert f"works on Python {sys.version.split()[0]}, from {packages}" in done.stdout
 
 
+def test_the_page_of_the_index_has_no_relative_links():
+    page = (ROOT / PROJECT["readme"]).read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)\s]+)\)", page)
+    assert links
+    assert all(link.startswith("https://") for link in links)
+
+
 def test_the_sdist_can_be_built_from(built):
     with tarfile.open(built[1]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     assert {
         "pyproject.toml",
         "README.md",
+        PROJECT["readme"],
         "LICENSE",
         "veldt/py.typed",
         "veldt/dashboard/style.css",
