@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import gymnasium
 import numpy as np
 import pytest
+from driving import advance_until
 
 from veldt.backends.process.backend import ProcessBackend
 from veldt.options import RunOptions
@@ -18,7 +19,6 @@ from veldt.run.plan import make_plan
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_SECONDS = 60.0
 SLOW_STEP_SECONDS = 0.02
 
 
@@ -34,13 +34,6 @@ def running(architecture: str, env, num_actors: int, **own) -> Iterator[ProcessB
         yield backend
     finally:
         backend.stop()
-
-
-def advance_until(backend, condition, what):
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for: {what}"
-        backend.advance(0.02)
 
 
 def counters(backend, name) -> list[float]:

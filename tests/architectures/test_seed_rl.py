@@ -2,13 +2,13 @@
 """SEED RL and R2D2 over processes."""
 
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
+from driving import advance_until
 
 from veldt.backends.base import BackendOptions
 from veldt.backends.process.backend import ProcessBackend
@@ -20,7 +20,6 @@ from veldt.run.plan import Plan, make_plan
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_SECONDS = 60.0
 TINY_R2D2 = {
     "architecture": "r2d2",
     "burn_in_steps": 5,
@@ -60,13 +59,6 @@ def counters(backend) -> dict[str, float]:
         for name, value in snapshot.counters.items():
             found[name] = found.get(name, 0.0) + value
     return found
-
-
-def advance_until(backend, condition, what):
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for: {what}"
-        backend.advance(0.02)
 
 
 def updates(backend) -> float:

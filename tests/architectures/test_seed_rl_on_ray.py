@@ -27,9 +27,7 @@ def three_nodes() -> Iterator[SeveralNodes]:
         yield nodes
 
 
-def test_actors_on_other_ray_nodes_stream_over_tls(
-    three_nodes: SeveralNodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_actors_on_other_ray_nodes_stream_over_tls(three_nodes, monkeypatch):
     from veldt.backends.ray.backend import RayBackend
     from veldt.backends.ray.channels import ClusterLink
 

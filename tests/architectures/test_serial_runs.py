@@ -171,6 +171,9 @@ def test_the_lag_dial_makes_each_row_exactly_so_much_older(architecture, tmp_pat
         return
     for of_update, wanted in zip(found, expected, strict=False):  # the runs end a little apart
         np.testing.assert_array_equal(of_update, wanted)
+    counted = np.bincount(np.concatenate(found))
+    assert lagged.policy_lag["histogram"] == counted.tolist()
+    assert lagged.policy_lag["max"] == len(counted) - 1
     assert lagged.policy_lag["mean"] == pytest.approx(np.concatenate(found).mean())
     steps = lagged.policy_lag["mean"] * lagged.env_steps / lagged.updates
     assert lagged.policy_lag["mean_env_steps"] == pytest.approx(steps)

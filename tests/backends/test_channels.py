@@ -36,7 +36,6 @@ def queue_memory(num_slots: int = 3, verify: bool = True) -> QueueMemory:
 
 def put(sink: QueueSink, value: int) -> None:
     slot = sink.reserve()
-    assert slot is not None
     slot["row"][:] = value
     slot["flag"][:] = value % 2
     slot["provenance"][0, PROVENANCE_SEQUENCE] = value
@@ -52,7 +51,7 @@ def publish(memory: BoardMemory, version: int) -> None:
     memory.publish(Parameters(np.full(memory.spec.size, version, np.float32), version))
 
 
-def test_joined_slots_lie_side_by_side_and_go_back_at_once() -> None:
+def test_joined_slots_lie_side_by_side_and_go_back_at_once():
     memory = queue_memory(num_slots=2)
     sink, source = QueueSink(memory, 1, ()), QueueSource(memory, 2, (), slots_per_batch=3)
     put(sink, 1)
@@ -61,13 +60,12 @@ def test_joined_slots_lie_side_by_side_and_go_back_at_once() -> None:
     assert len(memory.free) == 2
     put(sink, 3)
     batch = source.take_batch()
-    assert batch is not None
     np.testing.assert_array_equal(batch["row"], np.tile(np.repeat([1, 2, 3], 3), (2, 1)))
     np.testing.assert_array_equal(batch["flag"], np.repeat([True, False, True], 3))
     assert batch["provenance"][:, PROVENANCE_SEQUENCE].tolist() == [1, 2, 3]
 
 
-def test_reclaiming_frees_what_a_holder_had_and_nothing_else() -> None:
+def test_reclaiming_frees_what_a_holder_had_and_nothing_else():
     memory = queue_memory(num_slots=5)
     dead, alive = QueueSink(memory, 1, ()), QueueSink(memory, 2, ())
     put(dead, 1)
@@ -78,16 +76,14 @@ def test_reclaiming_frees_what_a_holder_had_and_nothing_else() -> None:
         memory.reclaim(1)
         assert len(memory.free) == 3
     batch = QueueSource(memory, 3, ()).take_batch()
-    assert batch is not None
     assert batch["row"][0, 0] == 1.0  # what it had committed still arrives
     memory.reclaim(3)  # its consumer, whose successor takes it again
     batch = QueueSource(memory, 4, ()).take_batch()
-    assert batch is not None
     assert batch["row"][0, 0] == 1.0
     assert len(memory.free) == 3
 
 
-def test_a_slot_is_lost_only_when_every_live_node_has_ended_a_step_since() -> None:
+def test_a_slot_is_lost_only_when_every_live_node_has_ended_a_step_since():
     memory = queue_memory(num_slots=2)
     recovery = Recovery(Fabric(queues={"records": memory}))
     recovery.died(holder=1)
@@ -105,7 +101,7 @@ def test_a_slot_is_lost_only_when_every_live_node_has_ended_a_step_since() -> No
 
 
 @pytest.mark.parametrize("field", ["row", "flag", "provenance"])
-def test_bytes_changed_after_the_commit_are_noticed(field: str) -> None:
+def test_bytes_changed_after_the_commit_are_noticed(field):
     memory = queue_memory()
     put(QueueSink(memory, 1, ()), 1)
     memory.slots[0][field].reshape(-1).view(np.uint8)[0] ^= 1
@@ -114,7 +110,7 @@ def test_bytes_changed_after_the_commit_are_noticed(field: str) -> None:
 
 
 @pytest.mark.parametrize("lag", [0, 1, 4])
-def test_a_lagging_reader_is_that_many_updates_behind(lag: int) -> None:
+def test_a_lagging_reader_is_that_many_updates_behind(lag):
     memory, vector = board_memory(history=6), np.zeros(5, np.float32)
     source = BoardSource(memory, extra_lag_updates=lag)
     seen = -1
@@ -126,14 +122,14 @@ def test_a_lagging_reader_is_that_many_updates_behind(lag: int) -> None:
         assert (vector == seen).all()
 
 
-def test_a_lag_longer_than_the_history_reads_the_oldest_that_is_not_being_overwritten() -> None:
+def test_a_lag_longer_than_the_history_reads_the_oldest_that_is_not_being_overwritten():
     memory, vector = board_memory(history=4), np.zeros(5, np.float32)
     for version in range(10):
         publish(memory, version)
     assert memory.pull(vector, newer_than=-1, extra_lag=100) == 7
 
 
-def test_a_writer_that_died_in_the_midst_does_not_spoil_the_board() -> None:
+def test_a_writer_that_died_in_the_midst_does_not_spoil_the_board():
     memory, vector = board_memory(), np.zeros(5, np.float32)
     publish(memory, 1)
     memory._guards[0, 0] |= 1  # as a kill between the first and the last line of publish leaves it
@@ -145,7 +141,7 @@ def test_a_writer_that_died_in_the_midst_does_not_spoil_the_board() -> None:
         assert (vector == version).all()
 
 
-def test_a_vector_that_does_not_match_its_checksum_is_never_returned() -> None:
+def test_a_vector_that_does_not_match_its_checksum_is_never_returned():
     memory, vector = board_memory(), np.zeros(5, np.float32)
     publish(memory, 1)
     memory._vectors[1, 3] = 99.0
@@ -163,7 +159,7 @@ class Announced:
         return self._counts.pop(0)
 
 
-def test_a_version_is_not_read_before_it_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_is_not_read_before_it_is_announced(monkeypatch):
     """A reader was on its way to the second version when its buffer was filled with the fourth,
     while the third was still the newest announced: to read the fourth would be a step ahead, and
     the next look at the third a step back."""

@@ -4,13 +4,11 @@
 import gc
 import time
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_roles as roles
 from driving import (
-    MakeBackend,
     advance_for,
     advance_until,
     bare_topology,
@@ -56,9 +54,7 @@ def start_and_advance(backend: Backend) -> None:
 
 
 @every_transport
-def test_every_record_arrives_once_and_in_its_producers_order(
-    name: str, make_backend: MakeBackend
-) -> None:
+def test_every_record_arrives_once_and_in_its_producers_order(name, make_backend):
     backend = make_backend(name, many_to_one(num_producers=3, limit=200))
     backend.start()
     advance_until(backend, lambda: counter(backend, 3, "received") >= 600, "all records")
@@ -68,9 +64,7 @@ def test_every_record_arrives_once_and_in_its_producers_order(
 
 
 @every_transport
-def test_a_stalled_consumer_holds_its_producers_without_work(
-    name: str, make_backend: MakeBackend
-) -> None:
+def test_a_stalled_consumer_holds_its_producers_without_work(name, make_backend):
     num_producers, num_slots, taken = 2, 4, 6
     topology = many_to_one(num_producers, num_slots, stall_after=taken)
     backend = make_backend(name, topology)
@@ -91,9 +85,7 @@ def test_a_stalled_consumer_holds_its_producers_without_work(
 
 
 @every_transport
-def test_all_readers_see_growing_versions_of_whole_vectors(
-    name: str, make_backend: MakeBackend
-) -> None:
+def test_all_readers_see_growing_versions_of_whole_vectors(name, make_backend):
     topology = bare_topology()
     board = topology.board("weights", np.zeros(BOARD_SIZE))
     versions = 3000
@@ -116,9 +108,7 @@ def test_all_readers_see_growing_versions_of_whole_vectors(
 @pytest.mark.parametrize(
     ("where", "colocated"), [("open", "no"), ("step", "no"), ("step", "turns"), ("step", "threads")]
 )
-def test_an_exception_stops_the_run_and_names_the_node(
-    name: str, where: str, colocated: str, make_backend: MakeBackend
-) -> None:
+def test_an_exception_stops_the_run_and_names_the_node(name, where, colocated, make_backend):
     topology = many_to_one(num_producers=1)
     topology.add("saboteur", roles.Failing(where))
     if colocated != "no":
@@ -136,9 +126,7 @@ def test_an_exception_stops_the_run_and_names_the_node(
 
 @every_backend
 @pytest.mark.parametrize("threads", [False, True])
-def test_colocated_nodes_exchange_records_and_weights(
-    name: str, threads: bool, make_backend: MakeBackend
-) -> None:
+def test_colocated_nodes_exchange_records_and_weights(name, threads, make_backend):
     topology = many_to_one(num_producers=2, limit=100)
     board = topology.board("weights", np.zeros(100))
     topology.add("writer", roles.Writer(board.sink, size=100, versions=200))
@@ -151,9 +139,7 @@ def test_colocated_nodes_exchange_records_and_weights(
 
 
 @concurrent_backends
-def test_nodes_in_threads_can_be_within_a_step_together(
-    name: str, make_backend: MakeBackend
-) -> None:
+def test_nodes_in_threads_can_be_within_a_step_together(name, make_backend):
     topology = bare_topology()
     nodes = [topology.add(kind, roles.Meeting()) for kind in ("ping", "pong")]
     topology.colocate(*nodes, threads=True)
@@ -163,7 +149,7 @@ def test_nodes_in_threads_can_be_within_a_step_together(
     assert counter(backend, 0, "process_id") == counter(backend, 1, "process_id")
 
 
-def test_serial_runs_the_same_seed_in_the_same_order(make_backend: MakeBackend) -> None:
+def test_serial_runs_the_same_seed_in_the_same_order(make_backend):
     orders = []
     for seed in (1, 1, 2):
         backend = make_backend("serial", many_to_one(num_producers=3, num_slots=4), seed)
@@ -174,7 +160,7 @@ def test_serial_runs_the_same_seed_in_the_same_order(make_backend: MakeBackend) 
     assert orders[0] == orders[1] != orders[2]
 
 
-def test_serial_reports_a_deadlock(make_backend: MakeBackend) -> None:
+def test_serial_reports_a_deadlock(make_backend):
     topology = bare_topology()
     topology.add("idle", roles.Idle())
     backend = make_backend("serial", topology)
@@ -184,7 +170,7 @@ def test_serial_reports_a_deadlock(make_backend: MakeBackend) -> None:
 
 
 @every_backend
-def test_stopping_leaves_nothing_behind(name: str, request: pytest.FixtureRequest) -> None:
+def test_stopping_leaves_nothing_behind(name, request):
     """Descriptors, processes and memory; also when the run was never started or stopped twice.
 
     What a process has once may come with the first run, and workers of another test's Ray end when
@@ -222,9 +208,7 @@ def run_and_stop(name: str, records: int) -> None:
 
 @every_backend
 @pytest.mark.parametrize("threads", [False, True])
-def test_a_run_continues_from_what_was_captured(
-    name: str, threads: bool, make_backend: MakeBackend, tmp_path: Path
-) -> None:
+def test_a_run_continues_from_what_was_captured(name, threads, make_backend, tmp_path):
     """Roles, counters and boards; two colocated nodes, because each gives its own part."""
     first = make_backend(name, keepers(threads))
     first.run_dir = tmp_path / "first"

@@ -6,7 +6,6 @@ import random
 import pytest
 import tiny_roles as roles
 from driving import (
-    MakeBackend,
     advance_for,
     advance_until,
     bare_topology,
@@ -31,9 +30,7 @@ def one_to_one(producer: type[roles.Producer] = roles.Producer, num_slots: int =
 
 
 @concurrent_backends
-def test_a_killed_node_comes_back_and_its_slots_are_reclaimed(
-    name: str, make_backend: MakeBackend
-) -> None:
+def test_a_killed_node_comes_back_and_its_slots_are_reclaimed(name, make_backend):
     """The first incarnation holds every slot when it dies; without them nothing could follow."""
     backend = make_backend(name, one_to_one(roles.Hoarder))
     backend.start()
@@ -47,9 +44,7 @@ def test_a_killed_node_comes_back_and_its_slots_are_reclaimed(
 
 
 @concurrent_backends
-def test_kills_in_full_flight_deliver_no_torn_and_no_late_record(
-    name: str, make_backend: MakeBackend
-) -> None:
+def test_kills_in_full_flight_deliver_no_torn_and_no_late_record(name, make_backend):
     """The consumer checks every record, its checksum, and the order of incarnations."""
     backend = make_backend(name, one_to_one(num_slots=8))
     backend.start()
@@ -72,9 +67,7 @@ def test_kills_in_full_flight_deliver_no_torn_and_no_late_record(
 
 
 @concurrent_backends
-def test_a_killed_node_that_cannot_restart_ends_the_run(
-    name: str, make_backend: MakeBackend
-) -> None:
+def test_a_killed_node_that_cannot_restart_ends_the_run(name, make_backend):
     topology = one_to_one()
     topology.add("idle", roles.Idle())
     backend = make_backend(name, topology)
@@ -86,9 +79,7 @@ def test_a_killed_node_that_cannot_restart_ends_the_run(
 
 
 @concurrent_backends
-def test_a_node_that_hangs_is_replaced_and_its_stack_is_noted(
-    name: str, make_backend: MakeBackend
-) -> None:
+def test_a_node_that_hangs_is_replaced_and_its_stack_is_noted(name, make_backend):
     backend = make_backend(name, one_to_one(roles.Sleeper), hang_seconds=2.0)
     backend.start()
     advance_until(backend, lambda: counter(backend, 1, "received") > 10, "records of a successor")
@@ -99,7 +90,7 @@ def test_a_node_that_hangs_is_replaced_and_its_stack_is_noted(
 
 
 @concurrent_backends
-def test_a_node_that_keeps_dying_ends_the_run(name: str, make_backend: MakeBackend) -> None:
+def test_a_node_that_keeps_dying_ends_the_run(name, make_backend):
     topology = bare_topology()
     topology.add("lemming", roles.Lemming())
     backend = make_backend(name, topology)

@@ -7,7 +7,7 @@ import time
 from veldt.backends.shared_memory.memory import Block, Waker
 
 
-def test_memory_outlives_its_descriptor_but_not_its_last_view() -> None:
+def test_memory_outlives_its_descriptor_but_not_its_last_view():
     block = Block(8, "veldt-short-lived", between_processes=True)
     view = block.array("int64", 1)
     block.close()
@@ -23,7 +23,7 @@ def open_memory() -> str:
         return maps.read()
 
 
-def test_a_waker_used_before_or_during_a_wait_ends_it() -> None:
+def test_a_waker_used_before_or_during_a_wait_ends_it():
     waker = Waker()
     waker.wake()
     waker.wake()

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 import tiny_roles as roles
-from driving import MakeBackend, advance_until, bare_topology, counter
+from driving import advance_until, bare_topology, counter
 
 from veldt.backends.base import NodeFailure
 from veldt.backends.ray.channels import Intake
@@ -54,14 +54,13 @@ def waiting_in(intake: Intake) -> list[int]:
     found = []
     for _ in range(len(intake.memory.full)):
         index = intake.memory.full.pop()
-        assert index is not None
         found.append(int(intake.memory.slots[index].raw[0]))
         intake.memory.full.push(index)
     return found
 
 
 @in_event_loop
-async def test_deliveries_keep_their_order_and_are_answered_when_their_slot_comes_back() -> None:
+async def test_deliveries_keep_their_order_and_are_answered_when_their_slot_comes_back():
     intake = intake_with(num_slots=1)
     deliveries = [
         asyncio.create_task(intake.deliver("actor", 0, number, record(number + 1)))
@@ -73,7 +72,6 @@ async def test_deliveries_keep_their_order_and_are_answered_when_their_slot_come
         assert sum(delivery.done() for delivery in deliveries) == count
         arrived += waiting_in(intake)
         index = intake.memory.full.pop()
-        assert index is not None
         intake.memory.free.push(index)
     await settle()
     assert arrived == [1, 2, 3]
@@ -81,7 +79,7 @@ async def test_deliveries_keep_their_order_and_are_answered_when_their_slot_come
 
 
 @in_event_loop
-async def test_a_repeated_delivery_and_one_of_an_older_incarnation_are_dropped() -> None:
+async def test_a_repeated_delivery_and_one_of_an_older_incarnation_are_dropped():
     intake = intake_with(num_slots=4)
     first = asyncio.create_task(intake.deliver("actor", 1, 0, record(1)))
     await settle()
@@ -105,7 +103,7 @@ async def test_a_repeated_delivery_and_one_of_an_older_incarnation_are_dropped()
 
 
 @in_event_loop
-async def test_nothing_of_a_dead_process_arrives_after_its_successors_first() -> None:
+async def test_nothing_of_a_dead_process_arrives_after_its_successors_first():
     intake = intake_with(num_slots=1)
     deliveries = [
         asyncio.create_task(intake.deliver("actor", incarnation, number, record(value)))
@@ -136,9 +134,7 @@ def producers_and_a_consumer(num_producers: int, num_slots: int) -> Topology:
     ("num_producers", "num_slots", "expected"),
     [(1, 5, [5]), (2, 5, [3, 2]), (3, 2, [1, 1, 1])],
 )
-def test_producers_share_the_slots_and_none_goes_without(
-    num_producers: int, num_slots: int, expected: list[int]
-) -> None:
+def test_producers_share_the_slots_and_none_goes_without(num_producers, num_slots, expected):
     wiring = Wiring(producers_and_a_consumer(num_producers, num_slots))
     assert list(wiring.shares("records").values()) == expected
     (inbound,) = wiring.inbound("consumer-0")
@@ -169,9 +165,7 @@ def lock_free_memory() -> Topology:
         (lock_free_memory(), "worker-0, worker-1 use the shared memory 'weights'.*--backend"),
     ],
 )
-def test_what_needs_shared_memory_is_refused_before_anything_starts(
-    topology: Topology, message: str
-) -> None:
+def test_what_needs_shared_memory_is_refused_before_anything_starts(topology, message):
     with pytest.raises(ConfigurationError, match=message):
         Wiring(topology)
 
@@ -183,7 +177,7 @@ def test_what_needs_shared_memory_is_refused_before_anything_starts(
         ("import ray", "Ray was imported before this run could require a token"),
     ],
 )
-def test_ray_that_is_missing_or_without_a_token_is_refused(before: str, message: str) -> None:
+def test_ray_that_is_missing_or_without_a_token_is_refused(before, message):
     code = f"import sys; {before}; from veldt.backends.ray.cluster import Cluster; Cluster().join()"
     given = {name: each for name, each in os.environ.items() if not name.startswith("RAY_")}
     done = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True)
@@ -191,7 +185,7 @@ def test_ray_that_is_missing_or_without_a_token_is_refused(before: str, message:
 
 
 @pytest.mark.slow
-def test_a_local_cluster_listens_on_loopback_only(ray_cluster: None) -> None:
+def test_a_local_cluster_listens_on_loopback_only(ray_cluster):
     me = psutil.Process()
     addresses = {
         connection.laddr.ip
@@ -211,7 +205,7 @@ def is_loopback(address: str) -> bool:
 
 
 @pytest.mark.slow
-def test_nobody_reaches_a_local_cluster_without_its_token(ray_cluster: None) -> None:
+def test_nobody_reaches_a_local_cluster_without_its_token(ray_cluster):
     import ray
 
     with grpc.insecure_channel(ray.get_runtime_context().gcs_address) as channel:
@@ -230,7 +224,7 @@ def test_nobody_reaches_a_local_cluster_without_its_token(ray_cluster: None) -> 
 
 
 @pytest.mark.slow
-def test_a_local_cluster_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_cluster_that_cannot_start_says_why(monkeypatch):
     monkeypatch.setenv("RAY_TMPDIR", "/proc/nowhere")
     cluster = LocalCluster()
     try:
@@ -242,9 +236,7 @@ def test_a_local_cluster_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("architecture", "num_actors"), [("impala", 1), ("a2c", 2)])
-def test_actors_and_learner_make_progress(
-    architecture: str, num_actors: int, make_backend: MakeBackend
-) -> None:
+def test_actors_and_learner_make_progress(architecture, num_actors, make_backend):
     """The barrier of A2C holds on Ray, too."""
     options = RunOptions(env="CartPole-v1", backend="ray", num_actors=num_actors, total_env_steps=1)
     topology = make_plan(architecture, options, {}).topology

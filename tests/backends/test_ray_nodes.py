@@ -2,7 +2,6 @@
 """Ray nodes that are lost and added while a run continues."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -33,7 +32,7 @@ def impala(num_actors: int) -> Topology:
     return make_plan("impala", options, {}).topology
 
 
-def test_a_lost_node_costs_nothing_that_was_committed(nodes: SeveralNodes, tmp_path: Path) -> None:
+def test_a_lost_node_costs_nothing_that_was_committed(nodes, tmp_path):
     """One CPU per process: while the node is gone there is no room for its actor."""
     homes = {raylet_of(node): node for node in nodes.add(count=2)}
     topology = audited(impala(num_actors=2))

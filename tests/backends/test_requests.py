@@ -4,7 +4,7 @@ who asks or one who answers dies."""
 
 import pytest
 import requesting_roles as roles
-from driving import MakeBackend, advance_until, bare_topology, counter, strike
+from driving import advance_until, bare_topology, counter, strike
 
 from veldt.backends.base import Backend
 from veldt.topology import Topology
@@ -32,9 +32,7 @@ def total(backend: Backend, nodes: tuple[int, ...], name: str) -> float:
 
 
 @backends_with_shared_memory
-def test_every_question_is_answered_once_in_the_row_it_is_about(
-    name: str, make_backend: MakeBackend
-) -> None:
+def test_every_question_is_answered_once_in_the_row_it_is_about(name, make_backend):
     backend = make_backend(name, askers_and_answerers(limit=25))
     backend.start()
     advance_until(backend, lambda: counter(backend, JUDGE, "received") == 50, "all slots")
@@ -46,7 +44,7 @@ def test_every_question_is_answered_once_in_the_row_it_is_about(
         assert total(backend, ASKERS, "idle_steps") < 10 * questions
 
 
-def test_one_who_asks_may_die_with_a_question_open(make_backend: MakeBackend) -> None:
+def test_one_who_asks_may_die_with_a_question_open(make_backend):
     """Its successor asks anew; the answer to the dead one is taken for no other."""
     backend = make_backend("process", askers_and_answerers())
     backend.start()
@@ -66,7 +64,7 @@ def test_one_who_asks_may_die_with_a_question_open(make_backend: MakeBackend) ->
     assert backend.restarts == last
 
 
-def test_questions_that_a_dead_one_had_taken_are_asked_again(make_backend: MakeBackend) -> None:
+def test_questions_that_a_dead_one_had_taken_are_asked_again(make_backend):
     """Both questions are with it when it dies, and none waits any more."""
     backend = make_backend("process", askers_and_answerers(mute=True))
     backend.start()

@@ -38,7 +38,6 @@ def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
 
 def assert_whole(checkpoint: Checkpoint | None) -> int:
     """The step of a checkpoint whose every array is what was saved at that step."""
-    assert checkpoint is not None
     assert checkpoint.meta == {"step": checkpoint.step}
     expected = contents(checkpoint.step)
     assert checkpoint.parts == tuple(expected)

@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,7 +58,7 @@ def _save_and_die(store: CheckpointStore, step: int, fatal: int) -> None:
     save(store, step)
 
 
-def test_killed_at_every_system_call_of_a_save(tmp_path: Path) -> None:
+def test_killed_at_every_system_call_of_a_save(tmp_path):
     for step in range(3):
         save(store_in(tmp_path), step)
     kills, died = 0, True
@@ -80,7 +79,7 @@ def test_killed_at_every_system_call_of_a_save(tmp_path: Path) -> None:
     assert kills > 25
 
 
-def test_a_reader_during_writes_always_finds_a_checkpoint(tmp_path: Path) -> None:
+def test_a_reader_during_writes_always_finds_a_checkpoint(tmp_path):
     save(store_in(tmp_path), 0)
 
     def save_for_ever() -> None:
@@ -93,7 +92,6 @@ def test_a_reader_during_writes_always_finds_a_checkpoint(tmp_path: Path) -> Non
         store, found = store_in(tmp_path), [0]
         while found[-1] < 40:
             checkpoint = store.newest()
-            assert checkpoint is not None
             found.append(checkpoint.step)
         assert found == sorted(found)
     finally:
@@ -119,7 +117,7 @@ def _save_with_failing_disk(store: CheckpointStore, step: int, working: int, cod
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_a_disk_that_fails_from_any_call_on(tmp_path: Path, code: int) -> None:
+def test_a_disk_that_fails_from_any_call_on(tmp_path, code):
     store = store_in(tmp_path)
     for step in range(3):
         save(store, step)

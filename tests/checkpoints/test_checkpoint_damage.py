@@ -73,7 +73,7 @@ def forge(checkpoint: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     (checkpoint / "manifest.json").write_bytes(_manifest_bytes(manifest))
 
 
-def test_mutated_checkpoints_are_all_noticed(pristine: Path, tmp_path: Path) -> None:
+def test_mutated_checkpoints_are_all_noticed(pristine, tmp_path):
     run = tmp_path / "run"
     save(store_in(tmp_path), 300)
     for seed in range(120):
@@ -93,10 +93,9 @@ def test_mutated_checkpoints_are_all_noticed(pristine: Path, tmp_path: Path) -> 
         assert len(store.problems) == 2
 
 
-def test_damage_after_opening_is_noticed_when_loading(pristine: Path, tmp_path: Path) -> None:
+def test_damage_after_opening_is_noticed_when_loading(pristine, tmp_path):
     run = shutil.copytree(pristine, tmp_path / "run")
     checkpoint = store_in(run).newest()
-    assert checkpoint is not None
     for part, pattern in (("learner-0", "*learner*"), ("replay-0", "*.chunk")):
         file = next(checkpoint.path.glob(pattern))
         file.write_bytes(file.read_bytes()[:-1] + b"\x55")
@@ -193,9 +192,7 @@ ATTACKS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_hostile_checkpoint_is_refused_in_bounded_memory(
-    pristine: Path, tmp_path: Path, attack: str
-) -> None:
+def test_a_hostile_checkpoint_is_refused_in_bounded_memory(pristine, tmp_path, attack):
     run = shutil.copytree(pristine, tmp_path / "run")
     ATTACKS[attack](run / NEWER)
     store = store_in(run)

@@ -26,19 +26,16 @@ NAMES = st.text(max_size=20).filter(lambda name: name.isprintable() and name != 
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(arrays=st.dictionaries(NAMES, ARRAYS, max_size=6), step=st.integers(0, 10**12 - 1))
-def test_every_dtype_and_shape_comes_back_exactly(
-    tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, np.ndarray], step: int
-) -> None:
+def test_every_dtype_and_shape_comes_back_exactly(tmp_path_factory, arrays, step):
     store = store_in(tmp_path_factory.mktemp("run"))
     store.save(step, {"node": arrays}, {})
     checkpoint = store.newest()
-    assert checkpoint is not None
     assert checkpoint.step == step
     assert_same(checkpoint.load("node"), arrays)
 
 
 @pytest.mark.parametrize("rows", [3, 300])
-def test_memory_order_and_byte_order_do_not_matter(tmp_path: Path, rows: int) -> None:
+def test_memory_order_and_byte_order_do_not_matter(tmp_path, rows):
     plain = np.arange(rows * 4, dtype=np.int32).reshape(rows, 4)
     given_arrays = {
         "transposed": np.asfortranarray(plain),
@@ -56,7 +53,7 @@ def test_memory_order_and_byte_order_do_not_matter(tmp_path: Path, rows: int) ->
     assert loaded["python_number"] == np.float64(1.5)
 
 
-def test_meta_and_parts_come_back(tmp_path: Path) -> None:
+def test_meta_and_parts_come_back(tmp_path):
     store, meta = store_in(tmp_path), {"gamma": 0.99, "note": "ünïcode", "nothing": None}
     store.save(7, {"a+b": {"n": np.array(1)}, "a b": {"n": np.array(2)}}, meta)
     checkpoint = store.newest()
@@ -79,8 +76,8 @@ def test_meta_and_parts_come_back(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_stored_is_refused_before_anything_is_written(
-    tmp_path: Path, part: str, arrays: dict, meta: dict, message: str
-) -> None:
+    tmp_path, part, arrays, meta, message
+):
     store = store_in(tmp_path)
     save(store, 1)
     with pytest.raises(CheckpointError, match=message):
@@ -89,7 +86,7 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("keep", [1, 3])
-def test_only_the_last_ones_are_kept(tmp_path: Path, keep: int) -> None:
+def test_only_the_last_ones_are_kept(tmp_path, keep):
     store = store_in(tmp_path, keep)
     for step in (5, 10, 200, 3000):
         save(store, step)
@@ -98,7 +95,7 @@ def test_only_the_last_ones_are_kept(tmp_path: Path, keep: int) -> None:
     assert assert_whole(store.newest()) == 3000
 
 
-def test_the_same_step_saved_again_wins(tmp_path: Path) -> None:
+def test_the_same_step_saved_again_wins(tmp_path):
     store = store_in(tmp_path)
     for value in range(12):
         store.save(4, {"node": {"n": np.array(value)}}, {})
@@ -109,13 +106,13 @@ def test_the_same_step_saved_again_wins(tmp_path: Path) -> None:
     ]
 
 
-def test_going_back_behind_a_valid_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_going_back_behind_a_valid_checkpoint_is_refused(tmp_path):
     save(store_in(tmp_path), 100)
     with pytest.raises(CheckpointError, match="newer than step 50; resume from it"):
         save(store_in(tmp_path), 50)
 
 
-def test_a_run_that_fell_back_saves_on_although_the_damaged_one_is_newer(tmp_path: Path) -> None:
+def test_a_run_that_fell_back_saves_on_although_the_damaged_one_is_newer(tmp_path):
     store = store_in(tmp_path)
     save(store, 100)
     (save(store, 200) / "meta.json").write_text("{}")
@@ -128,9 +125,7 @@ def test_a_run_that_fell_back_saves_on_although_the_damaged_one_is_newer(tmp_pat
     assert sorted(os.listdir(tmp_path)) == [f"checkpoint-{step:012d}" for step in (210, 220)]
 
 
-def test_the_rename_is_durable_when_a_save_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rename_is_durable_when_a_save_returns(tmp_path, monkeypatch):
     seen: list[tuple[Path, list[str]]] = []
     monkeypatch.setattr(
         "veldt.checkpoints.store.sync_directory",
@@ -140,7 +135,7 @@ def test_the_rename_is_durable_when_a_save_returns(
     assert seen[-1] == (tmp_path, ["checkpoint-000000000001"])
 
 
-def test_none_only_where_there_never_was_a_checkpoint(tmp_path: Path) -> None:
+def test_none_only_where_there_never_was_a_checkpoint(tmp_path):
     assert CheckpointStore(tmp_path / "missing").newest() is None
     assert not (tmp_path / "missing").exists()
     (tmp_path / ".tmp-checkpoint-000000000001").mkdir()

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bytes per env step, from the counters of channels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -17,7 +15,7 @@ def topology_of(name: str) -> Any:
     return make_plan(name, options, {}).topology
 
 
-def test_traffic_of_local_inference_is_trajectories_and_weights() -> None:
+def test_traffic_of_local_inference_is_trajectories_and_weights():
     topology = topology_of("impala")
     [queue], [board] = topology.queues, topology.boards
     own = {"env_steps": 400.0, "sent.trajectories": 10.0, "taken.weights": 5.0}
@@ -27,7 +25,7 @@ def test_traffic_of_local_inference_is_trajectories_and_weights() -> None:
     assert actor_traffic(topology, {}) == (0.0, 0.0)
 
 
-def test_traffic_of_central_inference_is_rows_and_actions() -> None:
+def test_traffic_of_central_inference_is_rows_and_actions():
     topology = topology_of("seed_rl")
     [stream] = topology.streams
     counted = {"env_steps": 400.0, f"sent.{stream.spec.name}": 100.0}

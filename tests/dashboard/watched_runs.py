@@ -50,7 +50,6 @@ def veldt_process(*arguments: str, cwd: Path | None = None) -> Iterator[subproce
 def address_of(process: subprocess.Popen[str], stream: IO[str] | None = None) -> str:
     """Address of the page, printed by a run to stderr and by `veldt watch` to stdout."""
     stream = stream or process.stderr
-    assert stream is not None
     line = stream.readline()
     found = re.search(r"http://127\.0\.0\.1:\d+/", line)
     assert found, line

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IMPALA learns on every kind of space: continuous, multi-discrete, masked dictionaries, memory."""
+"""Every kind of space is learned: continuous, multi-discrete, masked dictionaries, memory."""
 
 from typing import Any
 
@@ -8,8 +8,9 @@ import pytest
 from counting_environments import MaskedDictEnvironment
 from gymnasium import spaces
 
-import veldt
 from veldt.environments.small_tasks import Task
+
+pytestmark = pytest.mark.slow
 
 
 class MultiDiscreteEnvironment(Task):
@@ -37,39 +38,29 @@ class MultiDiscreteEnvironment(Task):
         return float(np.mean(np.asarray(action) == self._digits))
 
 
-def train(tmp_path, env, **options):
-    return veldt.train(
-        "impala", env=env, backend="serial", seed=1, run_dir=str(tmp_path / "run"), **options
-    )
+MEMORY = {"recurrent": "lstm", "network_options": {"recurrent_size": 32}}
+PENDULUM = {"normalize_observations": True, "gamma": 0.95, "trajectory_steps": 32}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("env", "target", "options"),
+    ("architecture", "env", "target", "options"),
     [
-        (MultiDiscreteEnvironment, 12.0, {}),  # best 16, chance 5.8
-        (MaskedDictEnvironment, 13.0, {}),  # best 20, chance 6.7
-        (
-            "veldt/Memory-v0",
-            0.9,
-            {"recurrent": "lstm", "network_options": {"recurrent_size": 32}},
-        ),  # best 1, chance 0
-        # A random policy gets about -1200; solved is about -150.
-        (
-            "Pendulum-v1",
-            -700.0,
-            {"normalize_observations": True, "gamma": 0.95, "trajectory_steps": 32},
-        ),
+        ("impala", MultiDiscreteEnvironment, 12.0, {}),  # best 16, chance 5.8
+        ("impala", MaskedDictEnvironment, 13.0, {}),  # best 20, chance 6.7
+        ("impala", "veldt/Memory-v0", 0.9, MEMORY),  # best 1, chance 0
+        ("seed_rl", "veldt/Memory-v0", 0.95, MEMORY),  # the server keeps the state
+        ("r2d2", "veldt/Memory-v0", 0.95, MEMORY),
+        ("impala", "Pendulum-v1", -700.0, PENDULUM),  # chance -1200, solved about -150
     ],
 )
-def test_learns(env, target, options, tmp_path):
-    result = train(tmp_path, env, target_return=target, total_env_steps=1_500_000, **options)
-    assert result.reached_target, (result.mean_return_100, result.evaluation_return)
+def test_learns(architecture, env, target, options, train):
+    steps = 1_500_000 if architecture == "impala" else 60_000
+    train(architecture, env, target_return=target, total_env_steps=steps, **options)
 
 
-@pytest.mark.slow
-def test_memory_is_needed(tmp_path):
+def test_memory_is_needed(train):
     """The same task, network and twice the steps that memory needs, without memory: chance."""
-    result = train(tmp_path, "veldt/Memory-v0", total_env_steps=60_000, evaluation_episodes=100)
+    short = {"total_env_steps": 60_000, "evaluation_episodes": 100}
+    result = train("impala", "veldt/Memory-v0", **short)
     assert abs(result.mean_return_100) < 0.4
     assert abs(result.evaluation_return) < 0.4

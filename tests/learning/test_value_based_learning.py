@@ -3,27 +3,15 @@
 
 import pytest
 
-import veldt
-
-pytestmark = pytest.mark.timeout(300)  # half a minute of computing, on a machine with other work
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # half a minute where others work
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["dqn", "apex"])
-def test_greedy_episodes_get_long_with_the_default_preset(architecture, tmp_path):
+def test_greedy_episodes_get_long_with_the_default_preset(architecture, train):
     """Training episodes are cut short by held random actions; chance is 22."""
-    result = veldt.train(
-        architecture,
-        env="CartPole-v1",
-        backend="serial",
-        seed=1,
-        total_env_steps=40_000,
-        run_dir=str(tmp_path),
-    )
-    assert result.evaluation_return > 150
+    assert train(architecture, total_env_steps=40_000).evaluation_return > 150
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "env", "target", "budget", "own"),
     [
@@ -35,15 +23,5 @@ def test_greedy_episodes_get_long_with_the_default_preset(architecture, tmp_path
     ],
     ids=["gorila-bundled", "gorila-global", "apex-dpg", "pqn-vector", "pqn-image"],
 )
-def test_training_episodes_reach_the_target(architecture, env, target, budget, own, tmp_path):
-    result = veldt.train(
-        architecture,
-        env=env,
-        backend="serial",
-        seed=1,
-        target_return=target,
-        total_env_steps=budget,
-        run_dir=str(tmp_path),
-        **own,
-    )
-    assert result.reached_target, (result.mean_return_100, result.evaluation_return)
+def test_training_episodes_reach_the_target(architecture, env, target, budget, own, train):
+    train(architecture, env, target_return=target, total_env_steps=budget, **own)

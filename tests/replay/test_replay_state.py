@@ -19,7 +19,7 @@ def make_store(kind: str, actor: Actor, capacity: int = 240) -> TransitionStore 
 
 @pytest.mark.parametrize("same_step", [False, True])
 @pytest.mark.parametrize("kind", ["transitions", "sequences"])
-def test_the_future_is_the_same(kind: str, same_step: bool) -> None:
+def test_the_future_is_the_same(kind, same_step):
     actors = [
         Actor(make_spec(same_step, 4), 4, 3, actor, padding="random", end_chance=0.1)
         for actor in range(2)
@@ -57,7 +57,7 @@ def test_the_future_is_the_same(kind: str, same_step: bool) -> None:
     assert sampler.masses().sum() == other_sampler.masses().sum()
 
 
-def test_a_smaller_store_refuses_the_state() -> None:
+def test_a_smaller_store_refuses_the_state():
     actor = Actor(make_spec(frame_stack=4), 4, 3)
     store = make_store("transitions", actor)
     for _ in range(20):

@@ -45,7 +45,7 @@ def chi_square(counts: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
-def test_counts_fit_the_priorities(alpha: float) -> None:
+def test_counts_fit_the_priorities(alpha):
     """Chi-square: within 5 standard deviations of p^alpha, and far off for another exponent."""
     sampler, store, priorities = prioritized(alpha=alpha)
     random = np.random.default_rng(0)
@@ -60,7 +60,7 @@ def test_counts_fit_the_priorities(alpha: float) -> None:
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
-def test_weights_match_the_equation(beta: float) -> None:
+def test_weights_match_the_equation(beta):
     sampler, store, priorities = prioritized(alpha=0.6, beta=beta)
     indices, weights = sampler.sample(64, np.random.default_rng(3))
     # P(i) = p_i^alpha / sum_k p_k^alpha; w_i = (N P(i))^-beta / max w
@@ -74,7 +74,7 @@ def test_weights_match_the_equation(beta: float) -> None:
     assert present.sum() == store.size
 
 
-def test_updates_of_evicted_items_are_counted_and_left_alone() -> None:
+def test_updates_of_evicted_items_are_counted_and_left_alone():
     actor = Actor(make_spec(), 5, 4, seed=2)
     store = TransitionStore(actor.layout, 60, n_step=2)
     sampler = PrioritizedSampler(store, alpha=1.0)
@@ -98,7 +98,7 @@ def test_updates_of_evicted_items_are_counted_and_left_alone() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_priorities_that_are_not_finite_are_refused(bad: float) -> None:
+def test_priorities_that_are_not_finite_are_refused(bad):
     sampler, store, _ = prioritized()
     ids = store.ids(np.flatnonzero(store.valid)[:2])
     with pytest.raises(ValueError, match="finite"):
@@ -106,7 +106,7 @@ def test_priorities_that_are_not_finite_are_refused(bad: float) -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_uniform_draws_are_uniform_over_valid_items(sparse: bool) -> None:
+def test_uniform_draws_are_uniform_over_valid_items(sparse):
     store, _ = filled()
     if sparse:
         store._invalidate(np.flatnonzero(store.valid)[10:])
@@ -121,7 +121,7 @@ def test_uniform_draws_are_uniform_over_valid_items(sparse: bool) -> None:
     assert chi_square(counts, store.valid / store.size) < 5
 
 
-def test_each_priority_reaches_its_own_item_beside_stale_ones() -> None:
+def test_each_priority_reaches_its_own_item_beside_stale_ones():
     sampler, store, _ = prioritized(alpha=1.0)
     present = np.flatnonzero(store.valid)[:3]
     ids = store.ids(present)
@@ -131,7 +131,7 @@ def test_each_priority_reaches_its_own_item_beside_stale_ones() -> None:
     np.testing.assert_array_equal(sampler.masses()[present], [1.0, 2.0, 3.0])
 
 
-def test_the_soft_cap_trims_the_oldest_now_and_then() -> None:
+def test_the_soft_cap_trims_the_oldest_now_and_then():
     actor = Actor(make_spec(), 5, 4)
     store = TransitionStore(actor.layout, 400, soft_cap=100, trim_period=3)
     sampler = PrioritizedSampler(store)
@@ -148,7 +148,7 @@ def test_the_soft_cap_trims_the_oldest_now_and_then() -> None:
     assert places[:, 3].min() == 25  # the last five of ten trajectories
 
 
-def test_uniform_draws_reach_the_last_item() -> None:
+def test_uniform_draws_reach_the_last_item():
     store, _ = filled()
     store.valid[: store.range] = True
     store.size = store.range
@@ -156,7 +156,7 @@ def test_uniform_draws_reach_the_last_item() -> None:
     assert set(indices) == set(range(store.range))
 
 
-def test_new_items_enter_at_the_largest_priority_so_far() -> None:
+def test_new_items_enter_at_the_largest_priority_so_far():
     actor = Actor(make_spec(), 5, 4)
     store = TransitionStore(actor.layout, 160)
     sampler = PrioritizedSampler(store, alpha=0.5)
@@ -182,7 +182,7 @@ def chosen_by_hand(masses: np.ndarray, draw: float) -> int:
 
 
 @pytest.mark.parametrize("num_leaves", [1, 2, 31, 32, 33, 300, 1025])
-def test_draws_match_a_walk_along_the_leaves(num_leaves: int) -> None:
+def test_draws_match_a_walk_along_the_leaves(num_leaves):
     """Also after updates of some leaves, repeated ones included: the last value counts."""
     random = np.random.default_rng(num_leaves)
     # Small integers: every sum is exact, so that no draw lands beside a boundary by rounding.
@@ -202,7 +202,7 @@ def test_draws_match_a_walk_along_the_leaves(num_leaves: int) -> None:
         np.testing.assert_array_equal(tree.sample(draws), expected)
 
 
-def test_no_drift_and_no_draw_of_nothing() -> None:
+def test_no_drift_and_no_draw_of_nothing():
     """A huge mass that comes and goes leaves no rounding error behind."""
     tree = SumTree(1000)
     random = np.random.default_rng(0)
@@ -220,16 +220,14 @@ def test_no_drift_and_no_draw_of_nothing() -> None:
     assert (tree.sample(edge) % 2 == 1).all()
 
 
-def test_nothing_is_drawn_from_an_empty_tree() -> None:
+def test_nothing_is_drawn_from_an_empty_tree():
     with pytest.raises(ValueError, match="nothing to draw"):
         SumTree(4).sample(np.zeros(1))
 
 
 @pytest.mark.parametrize("insert_speed", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize(("ratio", "chunk", "batch"), [(0.5, 64, 32), (8.0, 1, 32), (4.0, 20, 256)])
-def test_the_ratio_holds_when_one_side_is_slow(
-    insert_speed: float, ratio: float, chunk: int, batch: int
-) -> None:
+def test_the_ratio_holds_when_one_side_is_slow(insert_speed, ratio, chunk, batch):
     """Whoever's turn it is tries; neither side may run away, and together they never stop."""
     limiter = RateLimiter(ratio, 1000, 0.1, largest_insert=chunk, largest_sample=batch)
     random = np.random.default_rng(0)
@@ -246,7 +244,7 @@ def test_the_ratio_holds_when_one_side_is_slow(
     assert limiter.num_sampled > 10 * batch
 
 
-def test_the_buffer_is_the_one_of_reverb() -> None:
+def test_the_buffer_is_the_one_of_reverb():
     limiter = RateLimiter(4.0, 1000, 0.1)
     assert limiter.error_buffer == 1000 * 4.0 * 0.1
     limiter.inserted(999)
@@ -261,7 +259,7 @@ def test_the_buffer_is_the_one_of_reverb() -> None:
     assert limiter.can_insert(200)
 
 
-def test_no_ratio_means_only_the_minimum_counts() -> None:
+def test_no_ratio_means_only_the_minimum_counts():
     assert not RateLimiter(None, 0).can_sample(), "the replay is empty"
     limiter = RateLimiter(None, 10)
     limiter.inserted(9)

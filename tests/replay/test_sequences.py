@@ -45,9 +45,7 @@ def check(store: SequenceStore, actors: list[Actor], known: dict[Actor, int]) ->
 @pytest.mark.parametrize("same_step", [False, True])
 @pytest.mark.parametrize("frame_stack", [0, 4])
 @pytest.mark.parametrize(("num_steps", "burn_in", "unroll"), [(4, 4, 8), (4, 0, 4), (3, 2, 6)])
-def test_sequences_match_their_rows(
-    same_step: bool, frame_stack: int, num_steps: int, burn_in: int, unroll: int
-) -> None:
+def test_sequences_match_their_rows(same_step, frame_stack, num_steps, burn_in, unroll):
     spec = make_spec(same_step, frame_stack)
     actors = [Actor(spec, num_steps, 2, actor, end_chance=0.1) for actor in range(2)]
     num_blocks = 9
@@ -92,7 +90,7 @@ def expected_starts(
     return found
 
 
-def test_a_small_capacity_names_the_remedy() -> None:
+def test_a_small_capacity_names_the_remedy():
     actor = Actor(make_spec(), 4, 2)
     with pytest.raises(ConfigurationError, match="raise the capacity"):
         SequenceStore(actor.layout, 16, burn_in=0, unroll=8)

@@ -95,9 +95,7 @@ def follow(mirror: set[int], changes: Changes) -> None:
 @pytest.mark.parametrize(
     ("n_step", "num_steps", "num_envs"), [(1, 4, 3), (3, 4, 2), (3, 1, 3), (5, 2, 2), (4, 7, 1)]
 )
-def test_windows_match_the_transcription(
-    same_step: bool, n_step: int, num_steps: int, num_envs: int
-) -> None:
+def test_windows_match_the_transcription(same_step, n_step, num_steps, num_envs):
     """Two actors take turns at random through seams, evictions and a restart."""
     spec = make_spec(same_step)
     actors = [Actor(spec, num_steps, num_envs, actor) for actor in range(2)]
@@ -125,7 +123,7 @@ def test_windows_match_the_transcription(
 @pytest.mark.parametrize("same_step", [False, True])
 @pytest.mark.parametrize("padding", ["repeat", "zero", "random"])
 @pytest.mark.parametrize(("n_step", "num_steps"), [(1, 5), (3, 2), (2, 1)])
-def test_stacks_are_rebuilt(same_step: bool, padding: str, n_step: int, num_steps: int) -> None:
+def test_stacks_are_rebuilt(same_step, padding, n_step, num_steps):
     spec = make_spec(same_step, frame_stack=4)
     actors = [
         Actor(spec, num_steps, 2, actor, padding=padding, end_chance=0.1) for actor in range(2)
@@ -150,7 +148,7 @@ def test_stacks_are_rebuilt(same_step: bool, padding: str, n_step: int, num_step
     assert not store.blocks.lost_observations
 
 
-def test_streams_that_end_start_anew() -> None:
+def test_streams_that_end_start_anew():
     """After a resume the same actors count from 0 again."""
     spec = make_spec()
     expected, mirror = Expected(8, 3), set()
@@ -171,7 +169,7 @@ def test_streams_that_end_start_anew() -> None:
 
 
 @pytest.mark.parametrize("same_step", [False, True])
-def test_td_errors_wait_for_the_values_they_need(same_step: bool) -> None:
+def test_td_errors_wait_for_the_values_they_need(same_step):
     actor = Actor(make_spec(same_step), 3, 2)
     store = TransitionStore(
         actor.layout,
@@ -189,7 +187,6 @@ def test_td_errors_wait_for_the_values_they_need(same_step: bool) -> None:
             rows = actor.environments[int(place[2])].rows
             start = int(place[3])
             result = window(rows, start, 2, DISCOUNT)
-            assert result is not None
             bootstrap = result["next_row"].q_max
             if result["next"] is not result["next_row"].leaves:  # the policy never saw it
                 bootstrap = result["last_row"].q_max
@@ -199,7 +196,7 @@ def test_td_errors_wait_for_the_values_they_need(same_step: bool) -> None:
     assert compared > 80
 
 
-def test_a_trajectory_that_does_not_continue_is_not_chained() -> None:
+def test_a_trajectory_that_does_not_continue_is_not_chained():
     """A gap in the numbers, and data of an older incarnation."""
     actor = Actor(make_spec(), 4, 2, incarnation=1)
     store = TransitionStore(actor.layout, 400, n_step=3, discount=DISCOUNT)
@@ -214,7 +211,7 @@ def test_a_trajectory_that_does_not_continue_is_not_chained() -> None:
     assert steps[following["discount"] > 0].max() <= 3
 
 
-def test_stacks_that_find_no_room_are_left_out_not_wrong() -> None:
+def test_stacks_that_find_no_room_are_left_out_not_wrong():
     """Random padding needs three spare frames per episode, more than there are."""
     spec = make_spec(frame_stack=4)
     actor = Actor(spec, 5, 2, padding="random", end_chance=0.9)
@@ -232,7 +229,7 @@ def test_stacks_that_find_no_room_are_left_out_not_wrong() -> None:
     assert store.size > 0
 
 
-def test_frames_are_kept_once() -> None:
+def test_frames_are_kept_once():
     """Memory of stacked frames is one frame per row, a few percent of padding and tails aside."""
     spec = make_spec(frame_stack=4, mask=False)
     actor = Actor(spec, 20, 4, padding="zero", end_chance=0.05)
@@ -251,7 +248,7 @@ def test_frames_are_kept_once() -> None:
     assert plain - compact > 0.95 * 1600 * (3 * frame - places)
 
 
-def test_impossible_settings_name_the_remedy() -> None:
+def test_impossible_settings_name_the_remedy():
     actor = Actor(make_spec(frame_stack=4), 4, 2)
     with pytest.raises(ConfigurationError, match="raise the capacity"):
         TransitionStore(actor.layout, 15)

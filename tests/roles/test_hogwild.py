@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lock-free updates: one address for all workers, exact counts, truthful lag."""
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
+from driving import advance_until
 from wiring import FactoryOf
 
 from veldt.backends import make_backend
@@ -86,10 +86,7 @@ def test_weights_and_statistics_live_at_one_address_for_all_workers(name):
     backend = make_backend(name, turn_takers(), 1)
     try:
         backend.start()
-        deadline = time.monotonic() + 60
-        while backend.parameters("weights").version < ROUNDS:
-            assert time.monotonic() < deadline
-            backend.advance(0.02)
+        advance_until(backend, lambda: backend.parameters("weights").version >= ROUNDS, "updates")
         weights = backend.parameters("weights")
         done = [snapshot.counters["done"] for snapshot in backend.snapshots()]
     finally:

@@ -116,7 +116,7 @@ class Paced:
 @pytest.mark.parametrize("eta", [0, 1, 2, 5])
 @pytest.mark.parametrize(("groups", "share"), [(1, 1), (1, 2), (3, 1), (2, 3), (7, 1)])
 @pytest.mark.parametrize("deaths", [0.0, 0.03])
-def test_in_every_interleaving_all_is_learned_in_order(groups, share, eta, deaths) -> None:
+def test_in_every_interleaving_all_is_learned_in_order(groups, share, eta, deaths):
     for seed in range(8):
         random = np.random.default_rng([seed, groups, share, eta])
         paced, idle = Paced(groups, share, eta, first_version=seed), 0

@@ -3,13 +3,13 @@
 
 import os
 import signal
-import time
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
+from driving import advance_until
 from wiring import context, counted
 
 from veldt.backends import make_backend
@@ -221,21 +221,15 @@ def test_a_group_survives_the_death_of_a_member(killed, tmp_path):
     backend.run_dir = tmp_path
     backend.start()
 
-    def advance_until(condition):
-        deadline = time.monotonic() + 60.0
-        while not condition():
-            assert time.monotonic() < deadline
-            backend.advance(0.02)
-
     def advance_by_updates(number):
         last = backend.parameters("weights").version + number
-        advance_until(lambda: backend.parameters("weights").version >= last)
+        advance_until(backend, lambda: backend.parameters("weights").version >= last, "updates")
 
     try:
         for kills in range(1, 4):
             advance_by_updates(20)
             os.kill(backend.process_ids()[killed], signal.SIGKILL)
-            advance_until(lambda kills=kills: backend.restarts == kills)
+            advance_until(backend, lambda kills=kills: backend.restarts == kills, "a restart")
         advance_by_updates(20)
     finally:
         backend.stop()

@@ -13,7 +13,7 @@ from veldt.telemetry.aggregate import RunTelemetry, steady_rate, steady_start
 MakeRun = Callable[..., Any]
 
 
-def test_totals_add_counters_average_gauges_and_leave_evaluators_out(fake_run: MakeRun) -> None:
+def test_totals_add_counters_average_gauges_and_leave_evaluators_out(fake_run):
     fake = fake_run("actor-0", "actor-1", "learner-0", "evaluator-0")
     for index, name in enumerate(("actor-0", "actor-1", "evaluator-0")):
         fake.nodes[name].counter("env_steps").add(100 * (index + 1))
@@ -31,7 +31,7 @@ def test_totals_add_counters_average_gauges_and_leave_evaluators_out(fake_run: M
     assert run.mean_return_100 == 15.0
 
 
-def test_an_empty_run_has_no_numbers_and_does_not_fail() -> None:
+def test_an_empty_run_has_no_numbers_and_does_not_fail():
     run = RunTelemetry([("actor-0", "actor")])
     run.update({}, 0.0)
     assert math.isnan(run.mean_return_100)
@@ -42,7 +42,7 @@ def test_an_empty_run_has_no_numbers_and_does_not_fail() -> None:
     assert run.metrics()["updates"] == 0
 
 
-def test_rates_are_over_the_last_two_seconds(fake_run: MakeRun) -> None:
+def test_rates_are_over_the_last_two_seconds(fake_run):
     fake = fake_run("actor-0")
     steps = fake.nodes["actor-0"].counter("env_steps")
     for per_second in (100, 100, 100, 400, 400):
@@ -55,7 +55,7 @@ def test_rates_are_over_the_last_two_seconds(fake_run: MakeRun) -> None:
     assert fake.run.rate("env_steps") == pytest.approx(300.0)
 
 
-def test_the_window_holds_the_last_hundred_returns(fake_run: MakeRun) -> None:
+def test_the_window_holds_the_last_hundred_returns(fake_run):
     fake = fake_run("actor-0")
     arrived: list[float] = []
     for chunk in (3, 60, 0, 60, 250, 1):
@@ -67,7 +67,7 @@ def test_the_window_holds_the_last_hundred_returns(fake_run: MakeRun) -> None:
         assert fake.run.has_100_returns == (len(arrived) >= 100)
 
 
-def test_many_returns_at_once_are_spread_over_the_actors(fake_run: MakeRun) -> None:
+def test_many_returns_at_once_are_spread_over_the_actors(fake_run):
     fake = fake_run("actor-0", "actor-1", "actor-2")
     fake.finish_episodes("actor-0", *[0.0] * 600)
     fake.finish_episodes("actor-1", *[1.0] * 600)
@@ -75,7 +75,7 @@ def test_many_returns_at_once_are_spread_over_the_actors(fake_run: MakeRun) -> N
     assert fake.run.mean_return_100 == pytest.approx(0.5)
 
 
-def test_busy_share_is_wall_time_without_waiting(fake_run: MakeRun) -> None:
+def test_busy_share_is_wall_time_without_waiting(fake_run):
     fake = fake_run("actor-0", "actor-1", "learner-0", "replay-0")
     for node in ("actor-0", "actor-1", "learner-0"):
         fake.spend(node, "wait", 50.0)  # before the first sample: part of no share
@@ -94,7 +94,7 @@ def test_busy_share_is_wall_time_without_waiting(fake_run: MakeRun) -> None:
     assert shares["learner"] == pytest.approx({"wait": 0.0, "learn": 0.1})
 
 
-def test_nodes_that_share_a_thread_are_busy_for_their_own_stages(fake_run: MakeRun) -> None:
+def test_nodes_that_share_a_thread_are_busy_for_their_own_stages(fake_run):
     fake = fake_run("actor-0", "learner-0", turns=True)
     fake.update()
     fake.spend("actor-0", "step", 3.0)
@@ -104,7 +104,7 @@ def test_nodes_that_share_a_thread_are_busy_for_their_own_stages(fake_run: MakeR
     assert fake.run.busy_shares() == pytest.approx({"actor-0": 0.3, "learner-0": 0.6})
 
 
-def test_metrics_have_their_documented_names(fake_run: MakeRun) -> None:
+def test_metrics_have_their_documented_names(fake_run):
     fake = fake_run("actor-0", "learner-0")
     fake.nodes["learner-0"].lag(np.array([1, 3]))
     fake.nodes["learner-0"].gauge("loss").set(0.5)
@@ -125,11 +125,11 @@ def test_metrics_have_their_documented_names(fake_run: MakeRun) -> None:
         ([float(second > 9) for second in range(101)], 15),  # five seconds have passed
     ],
 )
-def test_steady_state_begins_after_the_first_update(updates: list[float], start: int) -> None:
+def test_steady_state_begins_after_the_first_update(updates, start):
     assert steady_start(list(map(float, range(len(updates)))), updates) == start
 
 
-def test_the_file_of_metrics_gives_the_same_rate_as_the_run(fake_run: MakeRun) -> None:
+def test_the_file_of_metrics_gives_the_same_rate_as_the_run(fake_run):
     fake, rows = fake_run("actor-0", "learner-0"), []
     for second in range(30):
         fake.nodes["learner-0"].counter("trained_env_steps").add(second * second)

@@ -55,7 +55,7 @@ def other_process(descriptor: int, program: str) -> Iterator[subprocess.Popen[st
             process.kill()
 
 
-def test_stages_count_passes_and_seconds() -> None:
+def test_stages_count_passes_and_seconds():
     stage = (node := NodeTelemetry()).stage("learn")
     began = time.perf_counter()
     for _ in range(3):
@@ -71,7 +71,7 @@ def test_stages_count_passes_and_seconds() -> None:
     assert 0.006 <= seconds == stage.seconds <= time.perf_counter() - began
 
 
-def test_names_are_bounded_in_length_and_number() -> None:
+def test_names_are_bounded_in_length_and_number():
     node = NodeTelemetry()
     for name in ("", "x" * 40):
         with pytest.raises(ValueError, match="1 to 39 bytes"):
@@ -86,7 +86,7 @@ def test_names_are_bounded_in_length_and_number() -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 100, EPISODE_SLOTS + 5])
-def test_the_ring_keeps_the_newest_episodes_in_order(chunk: int) -> None:
+def test_the_ring_keeps_the_newest_episodes_in_order(chunk):
     node, total = NodeTelemetry(), 0
     while total < 2 * EPISODE_SLOTS + 3:
         numbers = np.arange(total, total + chunk)
@@ -102,7 +102,7 @@ def test_the_ring_keeps_the_newest_episodes_in_order(chunk: int) -> None:
 
 
 @pytest.mark.slow
-def test_reads_beside_a_busy_writer_are_whole_and_a_successor_continues(shared_file: int) -> None:
+def test_reads_beside_a_busy_writer_are_whole_and_a_successor_continues(shared_file):
     reader = attached(shared_file)
     program = """
 print("ready", flush=True)
@@ -116,7 +116,6 @@ while True:
     node.counter(f"name-{number % 50}").add()
 """
     with other_process(shared_file, program) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         seen, deadline = 0, time.monotonic() + 1.0
         while time.monotonic() < deadline or seen < 3 * EPISODE_SLOTS:
@@ -143,7 +142,7 @@ while True:
     assert (after.lag.min, after.lag.max) == (1, 3)
 
 
-def test_lag_equals_a_recount_of_one_node_and_of_several() -> None:
+def test_lag_equals_a_recount_of_one_node_and_of_several():
     random = np.random.default_rng(0)
     nodes, seen = [NodeTelemetry() for _ in range(4)], []  # the last one stays empty
     for node, highest in zip(nodes, (5, 130, 1000), strict=False):

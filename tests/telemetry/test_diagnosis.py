@@ -41,9 +41,7 @@ def line(queue_fill: float | None = None, **busy: float) -> str:
         ({"learner": 0.95, "actor": 0.9}, "learner 95% and actors 90% busy:", "balanced"),
     ],
 )
-def test_a_busy_kind_is_named_with_its_remedy(
-    busy: dict[str, float], start: str, remedy: str
-) -> None:
+def test_a_busy_kind_is_named_with_its_remedy(busy, start, remedy):
     found = line(0.5, **busy)
     assert found.startswith(start)
     assert remedy in found
@@ -59,7 +57,7 @@ def test_a_busy_kind_is_named_with_its_remedy(
         (None, "wait for each other"),
     ],
 )
-def test_if_no_role_is_busy_the_queue_shows_why(queue_fill: float | None, cause: str) -> None:
+def test_if_no_role_is_busy_the_queue_shows_why(queue_fill, cause):
     found = line(queue_fill, learner=0.4, actor=0.5)
     assert found.startswith("no role is the limit (actors waiting 50%, learner waiting 60%):")
     assert cause in found
@@ -85,7 +83,7 @@ def busy_run(plan: Any, busy: dict[str, float]) -> RunTelemetry:
 
 @pytest.mark.parametrize("architecture", ["apex", "sample_factory"])
 @pytest.mark.parametrize("backend", ["serial", "process"])
-def test_advice_names_only_what_the_run_has(architecture: str, backend: str) -> None:
+def test_advice_names_only_what_the_run_has(architecture, backend):
     """With each kind as the limit, and with none."""
     plan = plan_of(architecture, backend)
     known = {*flat_keys(plan.options), *flat_keys(plan.config)}
@@ -100,7 +98,7 @@ def test_advice_names_only_what_the_run_has(architecture: str, backend: str) -> 
             assert "raise num_actors" in found
 
 
-def test_more_threads_are_offered_where_there_would_be_more() -> None:
+def test_more_threads_are_offered_where_there_would_be_more():
     texts = {}
     for name in ("dqn", "a3c"):
         plan = plan_of(name, "serial")

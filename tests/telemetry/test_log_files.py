@@ -31,7 +31,7 @@ def events_of(directory: Path) -> list[tuple[int, str, float]]:
 
 @pytest.mark.parametrize("torn", ["", '{"env_steps": 9', "x" * 10_000])
 @pytest.mark.parametrize("lines_before", [0, 2])
-def test_a_line_torn_by_a_crash_is_removed(tmp_path: Path, torn: str, lines_before: int) -> None:
+def test_a_line_torn_by_a_crash_is_removed(tmp_path, torn, lines_before):
     path = tmp_path / METRICS_FILE
     path.write_text('{"a": 1}\n' * lines_before + torn)
     JsonLog(path).write({"a": 2})
@@ -39,7 +39,7 @@ def test_a_line_torn_by_a_crash_is_removed(tmp_path: Path, torn: str, lines_befo
     assert path.read_text().endswith("}\n")
 
 
-def test_damaged_lines_are_skipped(tmp_path: Path) -> None:
+def test_damaged_lines_are_skipped(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b'{"a": 1}\n{"a": \xff\n[1]\n{"a": 2}\n{"a"')
     reader = JsonLines(path)
@@ -49,7 +49,7 @@ def test_damaged_lines_are_skipped(tmp_path: Path) -> None:
     assert reader.new_lines() == ([{"a": 3}], False)
 
 
-def test_a_full_disk_leaves_whole_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_whole_records(tmp_path, monkeypatch):
     log, scalars = JsonLog(tmp_path / METRICS_FILE), TensorBoardLog(tmp_path / "tensorboard")
     whole_pwrite = os.pwrite
 
@@ -71,7 +71,7 @@ def test_a_full_disk_leaves_whole_records(tmp_path: Path, monkeypatch: pytest.Mo
     assert events_of(tmp_path / "tensorboard") == [(1, "a", 1.0), (3, "a", 3.0)]
 
 
-def test_tags_are_grouped_by_what_they_tell_not_by_how_they_are_counted() -> None:
+def test_tags_are_grouped_by_what_they_tell_not_by_how_they_are_counted():
     names = {"counter/loss.value": "loss/value", "counter/replay.size.0": "replay/size.0"}
     names |= {
         "counter/trained_env_steps": "trained_env_steps",

@@ -15,7 +15,6 @@ from veldt.options import RunOptions
 from veldt.telemetry.progress import (
     LiveProgress,
     PlainProgress,
-    Progress,
     closing_lines,
     make_progress,
     seconds_left,
@@ -48,7 +47,7 @@ def fake(fake_run: Callable[..., Any]) -> Any:
     return fake
 
 
-def test_plain_lines_say_everything_and_come_every_five_seconds(fake: Any) -> None:
+def test_plain_lines_say_everything_and_come_every_five_seconds(fake):
     stream = io.StringIO()
     progress = make_progress(TITLE, GOAL, stream)
     assert type(progress) is PlainProgress
@@ -66,7 +65,7 @@ def test_plain_lines_say_everything_and_come_every_five_seconds(fake: Any) -> No
     assert "\x1b" not in stream.getvalue()
 
 
-def test_time_left_is_the_first_budget_to_end(fake: Any) -> None:
+def test_time_left_is_the_first_budget_to_end(fake):
     def left(**budget: Any) -> float | None:
         return seconds_left(RunOptions("e", **budget), fake.run, 4.0)
 
@@ -77,7 +76,7 @@ def test_time_left_is_the_first_budget_to_end(fake: Any) -> None:
     assert left(total_env_steps=2000) == 0.0
 
 
-def test_json_lines_are_objects_with_an_event(fake: Any) -> None:
+def test_json_lines_are_objects_with_an_event(fake):
     stream = io.StringIO()
     progress = make_progress(TITLE, replace(GOAL, json=True), stream)
     progress.update(fake.run, 4.0)
@@ -93,7 +92,7 @@ def test_json_lines_are_objects_with_an_event(fake: Any) -> None:
     assert events[2]["mean_return_100"] is None
 
 
-def test_quiet_is_silent_and_quiet_json_is_the_result_alone(fake: Any) -> None:
+def test_quiet_is_silent_and_quiet_json_is_the_result_alone(fake):
     for as_json, lines in ((False, 0), (True, 1)):
         stream = io.StringIO()
         progress = make_progress(TITLE, replace(GOAL, quiet=True, json=as_json), stream)
@@ -108,9 +107,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_live_display_has_every_row_is_redrawn_and_fits(
-    fake: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_live_display_has_every_row_is_redrawn_and_fits(fake, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     drawn = {}
     for width in (100, 40):
@@ -136,7 +133,7 @@ def test_a_live_display_has_every_row_is_redrawn_and_fits(
 
 
 @pytest.mark.parametrize("first", [PlainProgress, LiveProgress])
-def test_a_stream_that_has_gone_never_raises(fake: Any, first: type[Progress]) -> None:
+def test_a_stream_that_has_gone_never_raises(fake, first):
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError("nobody reads")
@@ -148,7 +145,7 @@ def test_a_stream_that_has_gone_never_raises(fake: Any, first: type[Progress]) -
     progress.finish(a_result())
 
 
-def test_closing_lines_tell_outcome_work_and_bottleneck() -> None:
+def test_closing_lines_tell_outcome_work_and_bottleneck():
     lines = closing_lines(
         a_result(
             stopped_by="target", reached_target=True, seconds_to_target=10.0, mean_return_100=480.0,
@@ -173,7 +170,15 @@ def test_closing_lines_tell_outcome_work_and_bottleneck() -> None:
     assert "continue it: veldt resume 'my runs/1'" in stopped
 
 
-def test_a_run_that_learned_nothing_says_so_in_red() -> None:
+def test_a_result_is_read_as_it_was_written_also_by_a_later_version(tmp_path):
+    path, result = tmp_path / "result.json", a_result(mean_return_100=476.25, dropped={"stale": 2})
+    result.save(path)
+    assert RunResult.load(path) == result
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"from_the_future": 1}))
+    assert RunResult.load(path) == result
+
+
+def test_a_run_that_learned_nothing_says_so_in_red():
     nothing = a_result(updates=0, episodes=0)
     assert [line.partition(":")[0] for line in nothing.problems()] == [
         "0 updates",
