@@ -297,11 +297,11 @@ _AROUND = """## Works around these systems
   push gradients to it without waiting (Downpour SGD). `gorila` does this for Q-learning;
   `fetch_period_gradients` and `push_period_gradients` say how often. Models split over machines and
   Sandblaster's L-BFGS are not in scope.
-- **Hogwild** (Recht et al., 2011): threads write sparse gradients into shared weights without locks.
-  `a3c`, `async_q` and `ga3c` do so with dense gradients. The copies per cluster of cores of
+- **Hogwild** (Recht et al., 2011): threads write sparse gradients into shared weights without
+  locks. `a3c`, `async_q` and `ga3c` do so with dense gradients. The copies per cluster of cores of
   **Hogwild++** (Zhang et al., 2016) are not in scope.
-- **Acme** (Hoffman et al., 2020): one agent runs alone or distributed, and a limiter keeps the ratio
-  of samples to inserts. Here one file runs on all backends, and `env_steps_per_update` is the limiter.
+- **Acme** (Hoffman et al., 2020): one agent runs alone or distributed, and a limiter keeps the
+  ratio of samples to inserts. Here one file runs on all backends; `env_steps_per_update` limits.
 """
 
 
@@ -331,9 +331,7 @@ def evolution_page(results: Path = RESULTS) -> str:
             lines = [f"- {CLAIMS[name].statement} {_verdict(found.get(name))}" for name in claims]
             parts.append(f"{BEGIN}\n" + "\n".join(lines) + f"\n{END}")
         else:
-            parts.append(
-                "No experiment of ours tests this step; the [scores](scores.md) of both systems do."
-            )
+            parts.append("No experiment of ours tests this step.")
     parts.append(_AROUND)
     return "\n\n".join(parts) + "\n"
 
