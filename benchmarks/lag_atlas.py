@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -240,12 +241,15 @@ def run(file: Path, processes: int, pause: Path | None) -> None:
         file.open("a", encoding="utf-8") as output,
         ProcessPoolExecutor(processes, get_context("spawn")) as pool,
     ):
-        while left:
-            while pause is not None and pause.exists():
-                time.sleep(3)
-            some, left = left[:processes], left[processes:]
-            for row in pool.map(measure, some):
-                print(json.dumps(row), file=output, flush=True)
+        for row in pool.map(partial(measure_later, pause), left):
+            print(json.dumps(row), file=output, flush=True)
+
+
+def measure_later(pause: Path | None, case: Case) -> dict[str, Any]:
+    """Measure a case once the file `pause` does not exist."""
+    while pause is not None and pause.exists():
+        time.sleep(3)
+    return measure(case)
 
 
 def main() -> None:
