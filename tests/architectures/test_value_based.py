@@ -24,7 +24,7 @@ def test_dqn_has_the_published_constants():
     preset = flat_keys(load("dqn").presets["paper"])
     # Every 10,000 agent steps.
     assert preset["target_period_updates"] * preset["env_steps_per_update"] == 10_000
-    assert (preset["optimizer"], preset["td_loss"]) == ("rmsprop", "clipped")
+    assert (preset["optimizer"], preset["td_loss"]) == ("rmsprop", "huber")
 
 
 def test_gorila_has_the_published_constants():

@@ -68,8 +68,8 @@ class AsynchronousQOptions(LossOptions):
     """mean or sum over rows; learning rates are not portable between the two."""
     normalize_returns: Annotated[bool, LOSS_OPTIONS] = True
     """Scale rewards by the spread of the discounted return, as seen by all actors."""
-    td_loss: Annotated[Literal["squared", "huber", "clipped"], LOSS_OPTIONS] = "squared"
-    """squared, huber or clipped."""
+    td_loss: Annotated[Literal["squared", "huber"], LOSS_OPTIONS] = "squared"
+    """squared or huber."""
     target_period_updates: Count = 200
     """Updates of all workers between two copies into the target network."""
     epsilon_ends: Annotated[tuple[Fraction, ...], EXPLORATION_OPTIONS] = (0.1, 0.01, 0.5)

@@ -86,22 +86,12 @@ def huber(td: Tensor, delta: float = 1.0) -> Tensor:
     return inner * (size - 0.5 * inner)
 
 
-def clipped(td: Tensor, bound: float = 1.0) -> Tensor:
-    """DQN's clipped error: the value is td^2 / 2, the gradient td clipped to [-bound, bound]."""
-    slope = td.detach().clamp(-bound, bound) * td
-    return slope + (squared(td) - slope).detach()
-
-
 def weighted_mean(terms: Tensor, importance_weights: Tensor | None) -> Tensor:
     """Mean over rows [B] of loss times importance weight; not divided by the weights' sum."""
     return (terms if importance_weights is None else terms * importance_weights).mean()
 
 
-LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
-    "huber": huber,
-    "clipped": clipped,
-    "squared": squared,
-}
+LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"huber": huber, "squared": squared}
 
 
 def q_loss(td: Tensor, loss: str = "huber", importance_weights: Tensor | None = None) -> QLoss:
@@ -117,8 +107,8 @@ class QLearningOptions(TransitionOptions):
 
     double: bool = True
     """Let the online network choose the action that the target network evaluates."""
-    td_loss: Annotated[Literal["huber", "clipped", "squared"], LOSS_OPTIONS] = "huber"
-    """huber, clipped (gradient of the TD error clipped to [-1, 1]) or squared."""
+    td_loss: Annotated[Literal["huber", "squared"], LOSS_OPTIONS] = "huber"
+    """huber (gradient of the TD error clipped to [-1, 1], as in DQN) or squared."""
     target_period_updates: Count = 100
     """Updates between two copies of the network into the target network."""
 

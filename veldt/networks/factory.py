@@ -17,16 +17,13 @@ from veldt.networks.flat_parameters import FlatParameters
 from veldt.networks.heads import Head, make_network
 from veldt.networks.network import Network
 from veldt.networks.options import NetworkOptions
-from veldt.options import NetworkDetails
-from veldt.options.fields import format_keys, format_value
+from veldt.options.fields import format_keys
 from veldt.resources import require_bytes
 from veldt.types import EnvironmentSpec
 
 Part = Literal["all", "encoder"]
 _ENCODER, _NORMALIZER = "encoder", "observation normaliser"
 _NEED_NOT_FIT = ("normalize_returns", "return_moments")  # they scale rewards only
-_KEYS = {entry.name for entry in fields(NetworkDetails)}
-_KEYS_OF = {"normalize_images": "loss", "normalize_values": "ppo", "layer_norm": "loss"}
 _MAY_BE_LARGE = 2048  # units of a layer
 _COPIES = 16
 """Copies of the weights in the smallest run: boards, actor, learner, gradient, optimizer, disk."""
@@ -154,7 +151,9 @@ class FirstWeights:
         if takes_all and self.head != head:
             remedy = f"train an architecture with that head, {or_encoder}"
             yield f"its head is {self.head}, here it is {head}", remedy
-        remedy = f"{self._same_options(config)}, {or_encoder}"
+        other = self._other_options(config)
+        same = f"train with its {format_keys(other)}" if other else "build the same network"
+        remedy = f"{same}, {or_encoder}"
         for name in dict.fromkeys([*here, *filter(self._takes, self.tensors)]):
             shapes = [_shape(entries.get(name)) for entries in (self.tensors, here)]
             if shapes[0] != shapes[1] and not name.startswith(_NEED_NOT_FIT):
@@ -162,23 +161,16 @@ class FirstWeights:
                 yield f"the {_part_of(name)} differs ({shown})", remedy
         # Options that change no shape, but the outputs.
         names = ["activation", "image_activation", *(["distribution"] if takes_all else [])]
-        for option, there, own in self._other_options(config):
-            if option in names:
-                yield f"its {option} is {there}, here it is {own}", remedy
+        for option in names:
+            if option in other:
+                here_it_is = f"here it is {getattr(config, option)}"
+                yield f"its {option} is {other[option]}, {here_it_is}", remedy
 
-    def _other_options(self, config: NetworkOptions) -> Iterator[tuple[str, object, object]]:
-        for entry in fields(NetworkOptions):
-            there, own = (getattr(side, entry.name) for side in (self.config, config))
-            if there != own and entry.name not in _NEED_NOT_FIT:
-                yield entry.name, there, own
-
-    def _same_options(self, config: NetworkOptions) -> str:
-        other = {name: there for name, there, _ in self._other_options(config)}
-        keys = {name: other.pop(name) for name in list(other) if name in _KEYS}
-        flags = [_flag(name, there) for name, there in other.items()]
-        if keys:
-            flags.append(f"--network-options {format_keys(keys)}")
-        return f"train with {' '.join(flags)}" if flags else "build the same network"
+    def _other_options(self, config: NetworkOptions) -> dict[str, object]:
+        """Options that differ, as the trained network had them."""
+        names = [entry.name for entry in fields(config) if entry.name not in _NEED_NOT_FIT]
+        there = {name: getattr(self.config, name) for name in names}
+        return {name: value for name, value in there.items() if value != getattr(config, name)}
 
 
 def _part_of(name: str) -> str:
@@ -189,15 +181,6 @@ def _part_of(name: str) -> str:
     if "encoder" in steps:
         return _ENCODER
     return {"core": "memory", "value_moments": "value normaliser"}.get(steps[0], "head")
-
-
-def _flag(option: str, value: object) -> str:
-    if option in _KEYS_OF:
-        return f"--{_KEYS_OF[option]}-options {format_keys({option: value})}"
-    name = "network" if option == "encoder" else option.replace("_", "-")
-    if isinstance(value, bool):
-        return f"--{name}" if value else f"--no-{name}"
-    return f"--{name} {format_value(value)}"
 
 
 def _shape(entry: np.ndarray | Tensor | None) -> str:

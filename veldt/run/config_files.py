@@ -194,6 +194,8 @@ def _of_0_2(own: dict[str, Any], known: Mapping[str, OptionField]) -> dict[str, 
     own = {RENAMED[name] if RENAMED.get(name) in keys else name: own[name] for name in own}
     if own.get("trust_region") == "acting":
         own["trust_region"] = "behaviour"
+    if own.get("td_loss") == "clipped":
+        own["td_loss"] = "huber"  # its gradient
     return grouped(own, known)
 
 
