@@ -102,7 +102,8 @@ class Optimizer(ABC):
         if 0.0 < limit < self.last_norm:
             gradient.mul_(limit / self.last_norm)
         self.count.add_(1.0)
-        self._apply(gradient, self.options.learning_rate * learning_rate_scale)
+        rate = self.options.learning_rate * learning_rate_scale
+        self._apply(gradient, torch.tensor(rate, dtype=torch.float64))
         return True
 
     @torch.no_grad()
@@ -126,27 +127,28 @@ class Optimizer(ABC):
         self.state_vector.copy_(state)
 
     @abstractmethod
-    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
-        """Update the vector; with a learning rate on the device, without reading any number."""
+    def _apply(self, gradient: Tensor, learning_rate: Tensor) -> None:
+        """Update the vector without reading any number."""
+
+    def _add_ratio(self, target: Tensor, numerator: Tensor, root: Tensor, factor: Tensor) -> Tensor:
+        """target += factor * numerator / root, in place."""
+        return target.add_(torch.div(numerator, root, out=self._scratch).mul_(factor))
 
 
 class SGD(Optimizer):
     """m <- mu m + d; theta -= lr m."""
 
-    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
+    def _apply(self, gradient: Tensor, learning_rate: Tensor) -> None:
         if self.options.momentum:
             gradient = self.moments[0].mul_(self.options.momentum).add_(gradient)
-        if isinstance(learning_rate, Tensor):
-            self.vector.addcmul_(gradient, learning_rate, value=-1.0)
-        else:
-            self.vector.add_(gradient, alpha=-learning_rate)
+        self.vector.sub_(torch.mul(gradient, learning_rate, out=self._scratch))
 
 
 class RMSProp(Optimizer):
     """g <- a g + (1 - a) d^2; theta -= lr d / sqrt(g + eps). Centered: g - mean(d)^2 in place of g.
     With momentum: m <- mu m + lr d / sqrt(g + eps); theta -= m."""
 
-    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
+    def _apply(self, gradient: Tensor, learning_rate: Tensor) -> None:
         options, square = self.options, self.moments[0]
         square.mul_(options.rmsprop_decay).addcmul_(
             gradient, gradient, value=1.0 - options.rmsprop_decay
@@ -161,61 +163,49 @@ class RMSProp(Optimizer):
             torch.add(square, options.optimizer_epsilon, out=root).sqrt_()
         if options.momentum:
             momentum = self.moments[-1].mul_(options.momentum)
-            self.vector.sub_(_add_ratio(momentum, gradient, root, learning_rate))
+            self.vector.sub_(self._add_ratio(momentum, gradient, root, learning_rate))
         else:
-            _add_ratio(self.vector, gradient, root, -learning_rate)
+            self._add_ratio(self.vector, gradient, root, -learning_rate)
 
 
 class AdaGrad(Optimizer):
     """g <- g + d^2; theta -= lr d / sqrt(g + eps)."""
 
-    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
+    def _apply(self, gradient: Tensor, learning_rate: Tensor) -> None:
         square = self.moments[0].addcmul_(gradient, gradient)
         root = torch.add(square, self.options.optimizer_epsilon, out=self._scratch).sqrt_()
-        _add_ratio(self.vector, gradient, root, -learning_rate)
+        self._add_ratio(self.vector, gradient, root, -learning_rate)
 
 
 class Adam(Optimizer):
     """m <- b1 m + (1 - b1) d; v <- b2 v + (1 - b2) d^2; both corrected for their start at zero."""
 
-    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
+    def _apply(self, gradient: Tensor, learning_rate: Tensor) -> None:
         (mean, square), beta1, beta2 = self.moments, self.options.adam_beta1, _ADAM_BETA2
-        count = self.count if isinstance(learning_rate, Tensor) else float(self.count)
+        count = self.count.double()
         mean.lerp_(gradient, 1.0 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-        root = torch.sqrt(square, out=self._scratch).div_(_root(1.0 - beta2**count))
+        root = torch.sqrt(square, out=self._scratch).div_((1.0 - beta2**count).sqrt())
         root.add_(self.options.optimizer_epsilon)
-        _add_ratio(self.vector, mean, root, -learning_rate / (1.0 - beta1**count))
+        self._add_ratio(self.vector, mean, root, -learning_rate / (1.0 - beta1**count))
 
 
 class RAdam(Optimizer):
     """Adam whose steps are divided by the root only once its mean square is known well, and then
     scaled by how well (Liu et al., 2020)."""
 
-    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
+    def _apply(self, gradient: Tensor, learning_rate: Tensor) -> None:
         (mean, square), beta1, beta2 = self.moments, self.options.adam_beta1, _ADAM_BETA2
-        count = self.count if isinstance(learning_rate, Tensor) else float(self.count)
+        count = self.count.double()
         mean.lerp_(gradient, 1.0 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
         forgotten, most = beta2**count, 2.0 / (1.0 - beta2) - 1.0
         length = most - 2.0 * count * forgotten / (1.0 - forgotten)
-        length = torch.as_tensor(length, device=self.vector.device)
         known = (length - 4.0) * (length - 2.0) * most / ((most - 4.0) * (most - 2.0) * length)
-        root = torch.sqrt(square, out=self._scratch).div_(_root(1.0 - forgotten))
+        root = torch.sqrt(square, out=self._scratch).div_((1.0 - forgotten).sqrt())
         root.add_(self.options.optimizer_epsilon)
         scale = torch.where(length > 5.0, known.clamp(min=0.0).sqrt() / root, 1.0)
         self.vector.sub_(scale.mul_(mean).mul_(learning_rate / (1.0 - beta1**count)))
-
-
-def _add_ratio(target: Tensor, numerator: Tensor, root: Tensor, factor: float | Tensor) -> Tensor:
-    """target += factor * numerator / root, in place; a factor that is a tensor costs `root`."""
-    if isinstance(factor, Tensor):
-        return target.addcmul_(torch.div(numerator, root, out=root), factor)
-    return target.addcdiv_(numerator, root, value=factor)
-
-
-def _root(square: float | Tensor) -> float | Tensor:
-    return square.sqrt() if isinstance(square, Tensor) else math.sqrt(square)
 
 
 _OPTIMIZERS: dict[str, type[Optimizer]] = {
