@@ -15,7 +15,7 @@ from veldt.errors import ConfigurationError
 from veldt.optimizers import Schedule
 from veldt.options import RunOptions
 from veldt.run import plan as planning
-from veldt.run.description import choices
+from veldt.run.description import choices, choices_line
 from veldt.run.plan import make_plan
 from veldt.telemetry.log_files import metric_rows
 
@@ -206,3 +206,20 @@ class Pictures(gymnasium.Env):
 def test_rewards_are_clipped_in_atari_games_only(architecture, own, env, wrappers, clip):
     planned = plan(architecture, own, env=env, backend="serial", wrappers=wrappers)
     assert planned.problem.environment.reward_clip == clip
+
+
+class FloatPictures(Pictures):
+    """The same scaled to 0 to 1, as other libraries want them."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (64, 64, 3), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((64, 64, 3), np.float32), {}
+
+
+def test_floats_that_look_like_an_image_are_named():
+    lines = [
+        choices_line(plan("a2c", env=env, backend="serial")) for env in (Pictures, FloatPictures)
+    ]
+    assert "give images as uint8" not in lines[0]
+    assert "observation of 64 x 64 x 3 float32 is read as numbers: give images as uint8" in lines[1]

@@ -89,6 +89,9 @@ def _schedule(plan: Plan) -> str | None:
     return f"{names} over {plan.problem.schedule}" if names else None
 
 
+_LEAST_SIDE = 8  # of three-dimensional floats that are probably an image
+
+
 def choices_line(plan: Plan) -> str:
     """The same in one line."""
     problem = plan.problem
@@ -96,6 +99,13 @@ def choices_line(plan: Plan) -> str:
     actors = f"{plan.problem.num_actors} {noun}{'s' if problem.num_actors > 1 else ''}"
     schedule = _schedule(plan)
     change = f"; {schedule}" if schedule else ""
+    for leaf in problem.spec.observation:
+        if leaf.kind == "vector" and len(leaf.shape) == 3 and min(leaf.shape[:2]) > _LEAST_SIDE:
+            shape = " x ".join(map(str, leaf.shape))
+            change += (
+                f"; {leaf.name} of {shape} {leaf.dtype} is read as numbers: give images as uint8"
+                " (0 to 255), which convolutions read"
+            )
     return (
         f"{plan.architecture} on {plan.family}: preset {plan.preset}, {actors} x"
         f" {problem.envs_per_actor} environments, {plan.rows_per_update():,} rows per update,"
