@@ -123,7 +123,11 @@ def plot(run_dirs: Sequence[str], out: Path) -> str:
     if out.suffix == ".html":
         content = {"title": "Learning curves", "picture": picture, "machine": machine()}
         write_page(out, TEMPLATES / "plot.html", **content)
-    return "\n".join([*(f"{name}: {len(runs)} seeds" for name, runs in records.items()), str(out)])
+    counts = (
+        f"{name}: {len(runs)} {'seed' if len(runs) == 1 else 'seeds'}"
+        for name, runs in records.items()
+    )
+    return "\n".join([*counts, str(out)])
 
 
 def _draw_curves(
