@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 import torch
+from network_specs import make_spec, vector
 
 from veldt.context import NodeContext
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
@@ -11,14 +12,10 @@ from veldt.networks import FlatParameters, NetworkFactory, NetworkOptions
 from veldt.ports import GradientSink
 from veldt.roles.learner import Learner
 from veldt.telemetry.counters import NodeTelemetry
-from veldt.types import ActionSpec, Batch, EnvironmentSpec, ObservationLeaf, trajectory_layout
+from veldt.types import Batch, trajectory_layout
 
 STEPS, GAMMA, BETA = 5, 0.9, 0.03
-SPEC = EnvironmentSpec(
-    "Test-v0",
-    (ObservationLeaf("observation", (4,), "float32", "vector"),),
-    ActionSpec("discrete", (3,)),
-)
+SPEC = make_spec(vector(4))
 
 
 def build(recurrent):

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """A3C's value-based workers: targets row by row, and one target network for all of them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from network_specs import make_spec, vector
 
 from veldt.losses.asynchronous_q import AsynchronousQ, AsynchronousQOptions
 from veldt.networks import FlatParameters, NetworkOptions, make_network
-from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 STEPS, ENVS, GAMMA = 4, 2, 0.8
 WORKERS = ("one_step", "n_step", "sarsa")
 
 
-def make_spec(same_step):
-    leaf = ObservationLeaf("observation", (3,), "float32", "vector")
-    action = ActionSpec("discrete", (3,))
-    return EnvironmentSpec("Test-v0", (leaf,), action, same_step_reset=same_step)
+def spec_of(same_step):
+    return replace(make_spec(vector(3)), same_step_reset=same_step)
 
 
 def network_of(spec, seed):
@@ -92,7 +92,7 @@ def slow_loss(kind, network, target, batch, same_step):
 @pytest.mark.parametrize("same_step", [False, True])
 @pytest.mark.parametrize("kind", ["one_step", "n_step", "sarsa"])
 def test_loss_equals_the_row_by_row_transcription(kind, same_step):
-    spec = make_spec(same_step)
+    spec = spec_of(same_step)
     network, target = network_of(spec, 1), network_of(spec, 2)
     port = [FlatParameters(target).numpy().copy(), np.zeros(1, np.int64)]
     objective = objective_of(network, kind, port)
@@ -104,7 +104,7 @@ def test_loss_equals_the_row_by_row_transcription(kind, same_step):
 
 
 def test_the_target_is_shared_and_refreshed_once_per_period():
-    spec = make_spec(False)
+    spec = spec_of(False)
     networks = [network_of(spec, 1), network_of(spec, 5)]
     flats = [FlatParameters(network) for network in networks]
     port = [FlatParameters(network_of(spec, 9)).numpy().copy(), np.zeros(1, np.int64)]

@@ -70,18 +70,6 @@ def test_one_valid_row_or_equal_advantages_do_not_blow_up():
         assert found.abs().max() < 0.01
 
 
-def slow_advantage(data, s, b, gamma, lambda_, rho_bar, c_bar):
-    """The TD error plus gamma lambda (v - V) of the next row of the same episode."""
-    inside = slow.window(data, s, b)
-    if not inside:
-        return 0.0
-    advantage = slow.td(data, s, b, gamma)
-    if len(inside) > 1:
-        target = slow.vtrace_target(data, s + 1, b, gamma, lambda_, rho_bar, c_bar)
-        advantage += gamma * lambda_ * (target - data.values[s + 1, b])
-    return advantage
-
-
 @given(slow.rows, st.sampled_from([0.0, 0.8, 1.0]), st.sampled_from([(1.0, 1.0), (2.0, 0.5)]))
 def test_targets_and_advantages_equal_the_loop(data, lambda_, bars):
     traces = Traces(0.9, lambda_, *bars)
@@ -89,5 +77,5 @@ def test_targets_and_advantages_equal_the_loop(data, lambda_, bars):
     found = ppo.ppo_targets(*data.tensors("log_rhos"), rows, traces)
     expected = slow.per_row(data, slow.vtrace_target, *traces)
     np.testing.assert_allclose(found.vs, expected, atol=1e-10)
-    expected = slow.per_row(data, slow_advantage, *traces)
+    expected = slow.per_row(data, slow.ppo_advantage, *traces)
     np.testing.assert_allclose(found.advantages, expected, atol=1e-10)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transcriptions as slow
+from network_specs import make_spec, vector
 
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions, VTraceOptions
 from veldt.losses.ppo import (
@@ -18,14 +19,9 @@ from veldt.losses.trajectories import INDEX, select_rows
 from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.options.fields import changed
-from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 STEPS, ENVS, ACTIONS, SIZE = 5, 4, 3, 3
-SPEC = EnvironmentSpec(
-    "test",
-    (ObservationLeaf("observation", (SIZE,), "float32", "vector"),),
-    ActionSpec("discrete", sizes=(ACTIONS,)),
-)
+SPEC = make_spec(vector(SIZE))
 RATE = 0.1
 NEWEST = 10
 """The learner's version; the rows of the first step are too old for `drop`."""
@@ -112,31 +108,18 @@ class SlowPPO:
         return ~batch["ignored"][:-1] & (young | (self.settings.correction != "drop"))
 
     def targets(self, batch, whole_trace=False):
-        """Advantages and targets, row by row: sums of deltas to the end of each episode."""
-        s = self.settings
-        value = lambda t, b: self.outputs(batch["observation"][t, b])[1]  # noqa: E731
-        advantages, goals = np.zeros((2, STEPS, ENVS))
-        for t, b in np.ndindex(STEPS, ENVS):
-            goals[t, b] = value(t, b)
-            factor, ratios, later_ratios = 1.0, 1.0, 1.0
-            for k in range(t, STEPS):
-                if batch["ignored"][k, b]:
-                    break
-                ratio = min(1.0, np.exp(self.log_rho(batch, k, b)))
-                if s.correction in ("none", "epsilon", "one_step", "drop"):
-                    ratio = 1.0
-                bootstrap = 0.0 if batch["terminated"][k, b] else s.gamma * value(k + 1, b)
-                delta = batch["reward"][k, b] + bootstrap - value(k, b)
-                ratios *= ratio
-                later_ratios *= 1.0 if k == t else ratio  # its own is the surrogate's affair
-                goals[t, b] += factor * ratios * delta
-                # V-trace's advantage bootstraps from v, PPO's from a lambda-return.
-                own = factor / s.trace_lambda if whole_trace and k > t else factor
-                advantages[t, b] += own * later_ratios * delta
-                factor *= s.gamma * s.trace_lambda
-                if batch["terminated"][k, b] or batch["truncated"][k, b]:
-                    break
-        return advantages, goals
+        """Advantages and targets; V-trace's advantages bootstrap from v, PPO's from a
+        lambda-return."""
+        s, log_rhos = self.settings, np.zeros((STEPS, ENVS))
+        values = np.array([[self.outputs(x)[1] for x in row] for row in batch["observation"]])
+        if s.correction not in ("none", "epsilon", "one_step", "drop"):
+            for t, b in np.ndindex(STEPS, ENVS):
+                log_rhos[t, b] = self.log_rho(batch, t, b)
+        flags = [batch[name][:-1] for name in slow.FLAGS]
+        data = slow.Rows(batch["reward"][:-1], values[:-1], values[1:], log_rhos, *flags)
+        traces = (s.gamma, s.trace_lambda, 1.0, 1.0)
+        advantages = slow.per_row(data, slow.ppo_advantage, *traces, whole_trace)
+        return advantages, slow.per_row(data, slow.vtrace_target, *traces)
 
     def weights(self, batch):
         weights, rows = np.zeros((STEPS, ENVS)), np.nonzero(self.counted(batch))

@@ -4,38 +4,17 @@
 import numpy as np
 import pytest
 import torch
+from network_specs import BOX, make_spec, vector
+from transcriptions import TRANSITIONS, transitions
 
 from veldt.losses.dpg import DPG, DPGOptions
 from veldt.losses.q_learning import QLearning, QLearningOptions
 from veldt.networks import FlatParameters, NetworkOptions, make_network
-from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
-OBSERVATION = (ObservationLeaf("observation", (3,), "float32", "vector"),)
-DISCRETE = EnvironmentSpec("test", OBSERVATION, ActionSpec("discrete", sizes=(4,)))
-BOX = EnvironmentSpec(
-    "test", OBSERVATION, ActionSpec("box", low=(-1.0, -1.0), high=(1.0, 1.0), shape=(2,))
-)
-ROWS = 6
+CHOICES, ARM = make_spec(vector(3)), make_spec(vector(3), action=BOX)
 
 
-def batch_of(spec: EnvironmentSpec) -> dict[str, torch.Tensor]:
-    random = np.random.default_rng(1)
-    if spec is DISCRETE:
-        action = random.integers(0, 4, ROWS)
-    else:
-        action = random.uniform(-1, 1, (ROWS, 2)).astype(np.float32)
-    arrays = {
-        "observation": random.standard_normal((ROWS, 3)).astype(np.float32),
-        "next_observation": random.standard_normal((ROWS, 3)).astype(np.float32),
-        "action": action,
-        "reward": (3 * random.standard_normal(ROWS)).astype(np.float32),
-        "discount": np.array([0.9, 0.9, 0.0, 0.81, 0.9, 0.0], np.float32),
-        "weight": random.uniform(0.1, 1.0, ROWS).astype(np.float32),
-    }
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
-
-
-def network_of(spec: EnvironmentSpec, head: str, seed: int = 0):
+def network_of(spec, head, seed=0):
     return make_network(NetworkOptions(hidden_sizes=(8, 8)), spec, head, seed)
 
 
@@ -54,38 +33,38 @@ def q_of(network, observation: torch.Tensor) -> np.ndarray:
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("td_loss", ["huber", "squared"])
 def test_q_learning_equals_its_transcription(double, td_loss):
-    online, target = network_of(DISCRETE, "q", 0), network_of(DISCRETE, "q", 1)
+    online, target = network_of(CHOICES, "q", 0), network_of(CHOICES, "q", 1)
     objective = q_learning(online, double=double, td_loss=td_loss)
     FlatParameters(objective._target.network).load(FlatParameters(target).vector)
-    batch = batch_of(DISCRETE)
+    batch = transitions(CHOICES)
     loss = objective(batch)
     errors, total = [], 0.0
-    for i in range(ROWS):
+    for i in range(TRANSITIONS):
         behind = q_of(target, batch["next_observation"][i])
         judge = q_of(online, batch["next_observation"][i]) if double else behind
         goal = float(batch["reward"][i]) + float(batch["discount"][i]) * behind[judge.argmax()]
         error = goal - q_of(online, batch["observation"][i])[int(batch["action"][i])]
         linear = td_loss == "huber" and abs(error) > 1
         term = abs(error) - 0.5 if linear else 0.5 * error**2
-        total += float(batch["weight"][i]) * term / ROWS
+        total += float(batch["weight"][i]) * term / TRANSITIONS
         errors.append(abs(error))
     assert float(loss.total.detach()) == pytest.approx(total, rel=1e-4)
     np.testing.assert_allclose(loss.priorities.numpy(), errors, rtol=1e-4)
 
 
 def test_no_row_pulls_harder_than_one():
-    objective = q_learning(network_of(DISCRETE, "q"))
+    objective = q_learning(network_of(CHOICES, "q"))
     bias = dict(objective._network.named_parameters())["head.bias"]
-    batch = batch_of(DISCRETE)
+    batch = transitions(CHOICES)
     batch["weight"].fill_(1.0)
     batch["reward"].fill_(1e6)
     objective(batch).total.backward()
-    taken = torch.bincount(batch["action"], minlength=4) / ROWS
+    taken = torch.bincount(batch["action"], minlength=3) / TRANSITIONS
     torch.testing.assert_close(bias.grad, -taken)
 
 
 def test_the_target_is_copied_once_per_period_even_if_versions_jump():
-    network = network_of(DISCRETE, "q")
+    network = network_of(CHOICES, "q")
     flat = FlatParameters(network)
     objective = q_learning(network, target_period_updates=10)
     target = FlatParameters(objective._target.network)
@@ -99,7 +78,7 @@ def test_the_target_is_copied_once_per_period_even_if_versions_jump():
 
 
 def dpg_pair() -> tuple[DPG, torch.nn.Module]:
-    online, target = network_of(BOX, "dpg", 0), network_of(BOX, "dpg", 1)
+    online, target = network_of(ARM, "dpg", 0), network_of(ARM, "dpg", 1)
     with torch.no_grad():
         for parameter in online.parameters():
             parameter.mul_(3.0)  # steep enough for the clip to matter
@@ -111,11 +90,11 @@ def dpg_pair() -> tuple[DPG, torch.nn.Module]:
 
 def test_dpg_equals_its_transcription():
     objective, target = dpg_pair()
-    online, batch = objective._network, batch_of(BOX)
+    online, batch = objective._network, transitions(ARM)
     loss = objective(batch)
     critic, gain, errors = 0.0, 0.0, []
     with torch.no_grad():
-        for i in range(ROWS):
+        for i in range(TRANSITIONS):
             now, later = (
                 {"observation": batch[name][i][None]}
                 for name in ("observation", "next_observation")
@@ -123,8 +102,8 @@ def test_dpg_equals_its_transcription():
             bootstrap = float(target.critic(later, target.actor(later)))
             goal = float(batch["reward"][i]) + float(batch["discount"][i]) * bootstrap
             error = goal - float(online.critic(now, batch["action"][i][None]))
-            critic += float(batch["weight"][i]) * 0.5 * error**2 / ROWS
-            gain += float(online.critic(now, online.actor(now))) / ROWS
+            critic += float(batch["weight"][i]) * 0.5 * error**2 / TRANSITIONS
+            gain += float(online.critic(now, online.actor(now))) / TRANSITIONS
             errors.append(abs(error))
     assert float(loss.total.detach()) == pytest.approx(critic - gain, rel=1e-4)
     np.testing.assert_allclose(loss.priorities.numpy(), errors, rtol=1e-4)
@@ -132,7 +111,7 @@ def test_dpg_equals_its_transcription():
 
 def test_dpg_gradients_reach_each_part_alone_and_clipped():
     objective, target = dpg_pair()
-    online, batch = objective._network, batch_of(BOX)
+    online, batch = objective._network, transitions(ARM)
     flat = FlatParameters(online)
     objective(batch).total.backward()
     found = flat.gradient.clone()

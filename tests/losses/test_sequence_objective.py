@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """R2D2's loss on sequences: burn-in has no gradient; the whole against a slow transcription."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from network_specs import make_spec, vector
+from transcriptions import h, h_inverse
 
 from veldt.losses.r2d2 import R2D2, R2D2Options, after_burn_in
 from veldt.networks import NetworkOptions, make_network
-from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 BURN_IN, UNROLL, BATCH, ACTIONS, SIZE = 3, 6, 4, 3, 5
 ROWS = BURN_IN + UNROLL + 1
@@ -15,10 +18,7 @@ GAMMA, N_STEP = 0.9, 2
 
 
 def make(same_step: bool = False, past: bool = False):
-    leaf = ObservationLeaf("observation", (2,), "float32", "vector")
-    spec = EnvironmentSpec(
-        "test", (leaf,), ActionSpec("discrete", (ACTIONS,)), same_step_reset=same_step
-    )
+    spec = replace(make_spec(vector(2)), same_step_reset=same_step)
     config = NetworkOptions(
         hidden_sizes=(7,),
         recurrent="lstm",
@@ -103,15 +103,6 @@ def test_burn_in_reaches_the_state_that_a_plain_unroll_reaches():
     torch.testing.assert_close(burnt["state.cell"], states[1][BURN_IN - 1])
     assert burnt["action"].shape[0] == UNROLL + 1
     assert "weight" not in burnt
-
-
-def h(x: float) -> float:
-    return np.sign(x) * (np.sqrt(abs(x) + 1) - 1) + 1e-3 * x
-
-
-def h_inverse(x: float) -> float:
-    e = 1e-3
-    return np.sign(x) * (((np.sqrt(1 + 4 * e * (abs(x) + 1 + e)) - 1) / (2 * e)) ** 2 - 1)
 
 
 def slow_loss(network, target, batch, same_step) -> tuple[float, np.ndarray]:

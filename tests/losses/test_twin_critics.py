@@ -6,12 +6,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from network_specs import BOX, make_spec, vector
+from transcriptions import TRANSITIONS, transitions
 
 from veldt.losses.sac import SAC, SACOptions
 from veldt.losses.target_network import TargetNetwork
 from veldt.losses.td3 import TD3, TD3Options
 from veldt.networks import FlatParameters, NetworkOptions, make_network
-from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
 
 def opened(kind, network, seed=0, **options):
@@ -21,25 +22,7 @@ def opened(kind, network, seed=0, **options):
     return objective
 
 
-ROWS = 6
-SPEC = EnvironmentSpec(
-    "test",
-    (ObservationLeaf("observation", (3,), "float32", "vector"),),
-    ActionSpec("box", low=(-2.0, 0.0), high=(2.0, 1.0), shape=(2,)),
-)
-
-
-def batch_of() -> dict[str, torch.Tensor]:
-    random = np.random.default_rng(1)
-    arrays = {
-        "observation": random.standard_normal((ROWS, 3)).astype(np.float32),
-        "next_observation": random.standard_normal((ROWS, 3)).astype(np.float32),
-        "action": random.uniform(-1, 1, (ROWS, 2)).astype(np.float32),
-        "reward": (3 * random.standard_normal(ROWS)).astype(np.float32),
-        "discount": np.array([0.9, 0.9, 0.0, 0.81, 0.9, 0.0], np.float32),
-        "weight": random.uniform(0.1, 1.0, ROWS).astype(np.float32),
-    }
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+SPEC = make_spec(vector(3), action=BOX)
 
 
 def network_of(head: str, seed: int = 0):
@@ -80,35 +63,35 @@ def sac_pair(**settings):
 
 def test_sac_equals_its_transcription():
     online, target, objective = sac_pair()
-    batch = batch_of()
+    batch = transitions(SPEC)
     loss = objective(batch)
-    noise = torch.randn((2, ROWS, 2), generator=torch.Generator().manual_seed(0))
+    noise = torch.randn((2, TRANSITIONS, 2), generator=torch.Generator().manual_seed(0))
     critic = actor = heat = 0.0
     errors = []
     with torch.no_grad():
-        for i in range(ROWS):
+        for i in range(TRANSITIONS):
             later, now = row_of(batch, i, "next_"), row_of(batch, i)
             action, log_prob = drawn(online, later, noise[0, i])
             both = [float(c(later, action)) for c in target.critic_part]
             goal = float(batch["reward"][i])
             goal += float(batch["discount"][i]) * (min(both) - 0.3 * log_prob)
             found = [goal - float(c(now, batch["action"][i][None])) for c in online.critic_part]
-            critic += float(batch["weight"][i]) * sum(e**2 / 2 for e in found) / ROWS
+            critic += float(batch["weight"][i]) * sum(e**2 / 2 for e in found) / TRANSITIONS
             errors.append(sum(abs(e) for e in found) / 2)
             action, log_prob = drawn(online, now, noise[1, i])
             best = min(float(c(now, action)) for c in online.critic_part)
-            actor += (0.3 * log_prob - best) / ROWS
-            heat -= math.log(0.3) * (log_prob - 2.0) / ROWS
+            actor += (0.3 * log_prob - best) / TRANSITIONS
+            heat -= math.log(0.3) * (log_prob - 2.0) / TRANSITIONS
     assert float(loss.total.detach()) == pytest.approx(critic + actor + heat, rel=1e-4)
     np.testing.assert_allclose(loss.priorities.numpy(), errors, rtol=1e-4)
 
 
 def test_sac_gradients_reach_each_part_alone():
     online, _, objective = sac_pair(target_entropy=-1.0)
-    flat, batch = FlatParameters(online), batch_of()
+    flat, batch = FlatParameters(online), transitions(SPEC)
     objective(batch).total.backward()
     found = flat.gradient.clone()
-    noise = torch.randn((2, ROWS, 2), generator=torch.Generator().manual_seed(0))
+    noise = torch.randn((2, TRANSITIONS, 2), generator=torch.Generator().manual_seed(0))
     now = {"observation": batch["observation"]}
 
     flat.zero_gradient()
@@ -133,12 +116,12 @@ def test_td3_equals_its_transcription():
     online, target = network_of("td3", 0), network_of("td3", 1)
     objective = opened(TD3, online)
     FlatParameters(objective._target.network).load(FlatParameters(target).vector)
-    batch = batch_of()
+    batch = transitions(SPEC)
     loss = objective(batch)
-    noise = torch.randn((ROWS, 2), generator=torch.Generator().manual_seed(0))
+    noise = torch.randn((TRANSITIONS, 2), generator=torch.Generator().manual_seed(0))
     critic = actor = 0.0
     with torch.no_grad():
-        for i in range(ROWS):
+        for i in range(TRANSITIONS):
             later, now = row_of(batch, i, "next_"), row_of(batch, i)
             push = (0.2 * noise[i]).clamp(-0.5, 0.5)
             action = (target.actor(later) + push).clamp(-1, 1)
@@ -146,14 +129,14 @@ def test_td3_equals_its_transcription():
             goal = float(batch["reward"][i]) + float(batch["discount"][i]) * best
             for c in online.critic_part:
                 error = goal - float(c(now, batch["action"][i][None]))
-                critic += float(batch["weight"][i]) * error**2 / 2 / ROWS
-            actor -= float(online.critic_part[0](now, online.actor(now))) / ROWS
+                critic += float(batch["weight"][i]) * error**2 / 2 / TRANSITIONS
+            actor -= float(online.critic_part[0](now, online.actor(now))) / TRANSITIONS
     assert float(loss.total.detach()) == pytest.approx(critic + actor, rel=1e-4)
 
 
 def test_the_actor_of_td3_is_learned_every_second_update():
     online = network_of("td3")
-    flat, objective, batch = FlatParameters(online), opened(TD3, online), batch_of()
+    flat, objective, batch = FlatParameters(online), opened(TD3, online), transitions(SPEC)
     learned = []
     for version in range(4):
         objective.after_update(version)
@@ -194,7 +177,7 @@ def test_targets_and_noise_survive_a_restart(kind):
     first.after_update(6)
     second.load_state({name: np.array(array) for name, array in first.state().items()})
     second._network.load_state_dict(first._network.state_dict())
-    batch = batch_of()
+    batch = transitions(SPEC)
     torch.testing.assert_close(first(batch).total, second(batch).total)
 
 
@@ -203,7 +186,7 @@ def test_noise_depends_on_the_learners_seed_and_not_on_the_version(kind):
     def loss(seed, version=2):
         objective = opened(kind, network_of(kind.__name__.lower()), seed=seed)
         objective.after_update(version)
-        return float(objective(batch_of()).total.detach())
+        return float(objective(transitions(SPEC)).total.detach())
 
     assert loss(1) == loss(1)
     assert loss(1) != loss(2)

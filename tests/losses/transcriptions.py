@@ -138,3 +138,48 @@ def row_weights(kind: str, log_rhos: list[float]) -> list[float]:
         **dict.fromkeys(("vtrace", "one_step", "ess"), lambda u: min(u, 1.0)),
     }
     return [rules.get(kind, lambda u: 1.0)(ratio) for ratio in ratios]
+
+
+TRANSITIONS = 6
+
+
+def transitions(spec) -> dict[str, torch.Tensor]:
+    """A batch from a replay, for vectors of three and any actions; two of its windows end."""
+    random = np.random.default_rng(1)
+    if spec.action.kind == "discrete":
+        action = random.integers(0, spec.action.sizes[0], TRANSITIONS)
+    else:
+        action = random.uniform(-1, 1, (TRANSITIONS, 2)).astype(np.float32)
+    arrays = {
+        "observation": random.standard_normal((TRANSITIONS, 3)).astype(np.float32),
+        "next_observation": random.standard_normal((TRANSITIONS, 3)).astype(np.float32),
+        "action": action,
+        "reward": (3 * random.standard_normal(TRANSITIONS)).astype(np.float32),
+        "discount": np.array([0.9, 0.9, 0.0, 0.81, 0.9, 0.0], np.float32),
+        "weight": random.uniform(0.1, 1.0, TRANSITIONS).astype(np.float32),
+    }
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def h(x, epsilon: float = 1e-3):
+    """R2D2's rescaling of values."""
+    return np.sign(x) * (np.sqrt(np.abs(x) + 1) - 1) + epsilon * x
+
+
+def h_inverse(x, epsilon: float = 1e-3):
+    root = np.sqrt(1 + 4 * epsilon * (np.abs(x) + 1 + epsilon))
+    return np.sign(x) * (((root - 1) / (2 * epsilon)) ** 2 - 1)
+
+
+def ppo_advantage(
+    data: Rows, s: int, b: int, gamma, lambda_, rho_bar, c_bar, whole_trace=False
+) -> float:
+    """The TD error plus gamma lambda (v - V) of the next row of the same episode."""
+    inside = window(data, s, b)
+    if not inside:
+        return 0.0
+    advantage = td(data, s, b, gamma)
+    if len(inside) > 1:
+        target = vtrace_target(data, s + 1, b, gamma, lambda_, rho_bar, c_bar)
+        advantage += gamma * (1.0 if whole_trace else lambda_) * (target - data.values[s + 1, b])
+    return advantage

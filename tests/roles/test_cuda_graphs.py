@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from network_specs import image, make_spec
 
 from veldt.context import NodeContext
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
@@ -19,15 +20,11 @@ from veldt.ports import Gradient
 from veldt.roles.cuda_graphs import RecordedGradient
 from veldt.roles.gradients import LocalOptimizer
 from veldt.telemetry.counters import NodeTelemetry
-from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf, trajectory_layout
+from veldt.types import trajectory_layout
 
 STEPS, ENVS, ACTIONS = 5, 8, 3
 SHAPE = (2, 36, 36)
-SPEC = EnvironmentSpec(
-    "Test-v0",
-    (ObservationLeaf("observation", SHAPE, "uint8", "image"),),
-    ActionSpec("discrete", (ACTIONS,)),
-)
+SPEC = make_spec(image(36, 2))
 CLIPPED = changed(ClippedOptions(), max_policy_lag=3)
 PASSES = changed(CLIPPED, epochs=2, minibatches=2, normalize_values=True)
 OBJECTIVES = {

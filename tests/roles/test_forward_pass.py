@@ -3,16 +3,12 @@
 
 import pytest
 import torch
+from network_specs import make_spec, vector
 
 from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.roles.inference import CudaForwardPass
-from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
-SPEC = EnvironmentSpec(
-    "Test-v0",
-    (ObservationLeaf("observation", (4,), "float32", "vector"),),
-    ActionSpec("discrete", (3,)),
-)
+SPEC = make_spec(vector(4))
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 

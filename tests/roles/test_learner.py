@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 import torch
+from network_specs import make_spec, vector
 from wiring import context
 
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
@@ -13,21 +14,14 @@ from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.learner import Learner
 from veldt.types import (
     DISCOUNTED_RETURN,
-    ActionSpec,
     Batch,
-    EnvironmentSpec,
     Field,
-    ObservationLeaf,
     trajectory_layout,
 )
 
 STEPS, ENVS = 3, 2
 ROWS = STEPS * ENVS
-SPEC = EnvironmentSpec(
-    "Test-v0",
-    (ObservationLeaf("observation", (4,), "float32", "vector"),),
-    ActionSpec("discrete", (3,)),
-)
+SPEC = make_spec(vector(4))
 
 
 class Batches:

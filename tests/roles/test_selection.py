@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from network_specs import make_spec, vector
 from wiring import context
 
 from veldt.errors import ConfigurationError
@@ -23,14 +24,10 @@ from veldt.roles.selection import (
     SquashedDraws,
     colored_noise,
 )
-from veldt.types import ACTION_MASK, ActionSpec, EnvironmentSpec, ObservationLeaf
+from veldt.types import ACTION_MASK, ActionSpec
 
 NO_NETWORK = SimpleNamespace()
-BOX = EnvironmentSpec(
-    "test",
-    (ObservationLeaf("observation", (3,), "float32", "vector"),),
-    ActionSpec("box", low=(-2.0, -1.0), high=(2.0, 3.0), shape=(2,)),
-)
+BOX = make_spec(vector(3), action=ActionSpec("box", (), (-2.0, -1.0), (2.0, 3.0), (2,)))
 
 
 def selecting(selection, network=NO_NETWORK, own_context=None):

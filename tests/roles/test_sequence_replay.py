@@ -3,16 +3,15 @@
 
 import numpy as np
 import pytest
+from network_specs import make_spec, vector
+from transcriptions import h, h_inverse
 
 from veldt.losses.r2d2 import R2D2Options
 from veldt.roles.replay import SequenceReplayOptions, SequenceTable
 from veldt.types import (
     VALUE_BEST,
     VALUE_TAKEN,
-    ActionSpec,
-    EnvironmentSpec,
     Field,
-    ObservationLeaf,
     trajectory_layout,
 )
 
@@ -23,8 +22,7 @@ SEQUENCES = R2D2Options(
 
 
 def make_layout():
-    leaf = ObservationLeaf("observation", (2,), "float32", "vector")
-    spec = EnvironmentSpec("test", (leaf,), ActionSpec("discrete", (2,)))
+    spec = make_spec(vector(2))
     values = dict.fromkeys((VALUE_TAKEN, VALUE_BEST), Field((), "float32"))
     return trajectory_layout(spec, STEPS, ENVS, values, {"hidden": Field((2,), "float32")})
 
@@ -49,15 +47,6 @@ def trajectories(count: int):
             arrays[name][:] = array[number * STEPS : (number + 1) * STEPS + 1]
         arrays["provenance"][0, :3] = (0, 0, number)
         yield stream, arrays
-
-
-def h(x):
-    return np.sign(x) * (np.sqrt(abs(x) + 1) - 1) + 1e-3 * x
-
-
-def h_inverse(x):
-    e = 1e-3
-    return np.sign(x) * (((np.sqrt(1 + 4 * e * (abs(x) + 1 + e)) - 1) / (2 * e)) ** 2 - 1)
 
 
 def slow_priority(stream, start: int, env: int) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from driving import advance_until
+from network_specs import make_spec, vector
 from wiring import context, counted
 
 from veldt.backends import make_backend
@@ -23,14 +24,10 @@ from veldt.roles.gradients import GroupLeader, synchronous_group
 from veldt.roles.learner import Learner
 from veldt.run.plan import make_plan
 from veldt.topology import Topology
-from veldt.types import ActionSpec, Batch, EnvironmentSpec, ObservationLeaf, trajectory_layout
+from veldt.types import Batch, trajectory_layout
 
 STEPS, ENVS, UPDATES = 3, 2, 5
-SPEC = EnvironmentSpec(
-    "Test-v0",
-    (ObservationLeaf("observation", (4,), "float32", "vector"),),
-    ActionSpec("discrete", (3,)),
-)
+SPEC = make_spec(vector(4))
 OPTIMIZER = OptimizerOptions("rmsprop", 0.05, optimizer_epsilon=0.01, max_grad_norm=0.3)
 
 

@@ -3,25 +3,19 @@
 
 import numpy as np
 import pytest
+from network_specs import make_spec, vector
 
 from veldt.context import NodeContext
 from veldt.roles.trajectory_sources import TrajectoryReplay, TrajectoryReplayOptions
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.types import (
-    ActionSpec,
     Batch,
-    EnvironmentSpec,
     Field,
-    ObservationLeaf,
     trajectory_layout,
 )
 
 STEPS, ENVS = 3, 4
-SPEC = EnvironmentSpec(
-    "Test-v0",
-    (ObservationLeaf("observation", (2,), "float32", "vector"),),
-    ActionSpec("discrete", (3,)),
-)
+SPEC = make_spec(vector(2))
 LAYOUT = trajectory_layout(SPEC, STEPS, ENVS, {}, {"hidden": Field((5,), "float32")})
 
 

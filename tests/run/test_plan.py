@@ -100,19 +100,26 @@ def test_choices_are_printed_and_recorded(tmp_path, capsys):
         assert recorded["rows_per_update"] == 2_048
 
 
+class Fallen(veldt.Callback):
+    """Ends a run whose learning rate has fallen a little."""
+
+    def on_progress(self, metrics):
+        return metrics.get("counter/learning_rate_scale", 1.0) < 0.92
+
+
 def test_rates_follow_the_time_where_no_number_of_steps_is_given(tmp_path):
-    run, limit = tmp_path / "run", 6.0
-    veldt.train("ppo", "CartPole-v1", max_seconds=limit, num_actors=1,
-                optimizer_options={"decay_learning_rate": True},
-                evaluation_episodes=0, run_dir=str(run))  # fmt: skip
+    """What is told is of the last update, which a busy machine may delay but never hasten."""
+    run, limit, before = tmp_path / "run", 60.0, time.time()
+    result = veldt.train("ppo", "CartPole-v1", max_seconds=limit, num_actors=1,
+                         optimizer_options={"decay_learning_rate": True}, callbacks=[Fallen()],
+                         evaluation_episodes=0, run_dir=str(run))  # fmt: skip
+    assert result.stopped_by == "callback"
     rows = [row for row in metric_rows(run) if "counter/learning_rate_scale" in row]
     scales = [row["counter/learning_rate_scale"] for row in rows]
-    passed = [(row["time"] - rows[0]["time"]) / limit for row in rows]
-    assert len(rows) > 2
-    assert [scales[0] - scale for scale in scales] == pytest.approx(passed, abs=0.2)
-    assert scales[-1] < 0.3 < scales[0]
-    chosen = json.loads((run / "result.json").read_text())["chosen"]
-    assert chosen["schedule"] == "learning rate over 6 s"
+    assert scales == sorted(scales, reverse=True)
+    for row, scale in zip(rows, scales, strict=True):
+        assert scale >= 1.0 - (row["time"] - before) / limit - 0.01
+    assert result.chosen["schedule"] == "learning rate over 60 s"
 
 
 def test_a_league_follows_the_end_that_was_given():
