@@ -12,6 +12,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from veldt.environments import Interface
 from veldt.environments.spaces import action_spec, described, leaf_readers, space_from, stacked
 from veldt.options.fields import flat, plain
@@ -99,13 +101,14 @@ def choices_line(plan: Plan) -> str:
     actors = f"{plan.problem.num_actors} {noun}{'s' if problem.num_actors > 1 else ''}"
     schedule = _schedule(plan)
     change = f"; {schedule}" if schedule else ""
-    for leaf in problem.spec.observation:
-        if leaf.kind == "vector" and len(leaf.shape) == 3 and min(leaf.shape[:2]) > _LEAST_SIDE:
-            shape = " x ".join(map(str, leaf.shape))
-            change += (
-                f"; {leaf.name} of {shape} {leaf.dtype} is read as numbers: give images as uint8"
-                " (0 to 255), which convolutions read"
-            )
+    space = problem.environment.interface().observation_space
+    shape = (space.shape or ()) if space.dtype in (np.float32, np.float64) else ()
+    if len(shape) == 3 and sorted(shape)[1] > _LEAST_SIDE:
+        sides = " x ".join(map(str, shape))
+        change += (
+            f"; the observation of {sides} {space.dtype} is read as numbers: give images as uint8"
+            " (0 to 255), which convolutions read"
+        )
     return (
         f"{plan.architecture} on {plan.family}: preset {plan.preset}, {actors} x"
         f" {problem.envs_per_actor} environments, {plan.rows_per_update():,} rows per update,"
