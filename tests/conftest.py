@@ -20,6 +20,17 @@ LONG = (
 )
 
 
+@pytest.fixture(scope="session")
+def short_run(tmp_path_factory):
+    """A run of impala on CartPole with a checkpoint; who changes it makes a copy."""
+    import veldt
+
+    path = tmp_path_factory.mktemp("runs") / "run"
+    options = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 0}
+    veldt.train("impala", "CartPole-v1", total_env_steps=300, run_dir=str(path), **options)
+    return path
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """pytest-rerunfailures tells the first process of every test in two small messages. Unless

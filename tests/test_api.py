@@ -23,17 +23,10 @@ def make_cart(length: float = 0.5) -> gymnasium.Env:
     return env
 
 
-@pytest.fixture(scope="module")
-def run_dir(tmp_path_factory):
-    path = tmp_path_factory.mktemp("runs") / "run"
-    veldt.train("impala", "CartPole-v1", total_env_steps=400, run_dir=str(path), **SMALL)
-    return path
-
-
-def test_evaluate_plays_the_saved_weights(run_dir):
-    first = veldt.evaluate(run_dir, episodes=5, seed=3)
-    again = veldt.evaluate(run_dir, episodes=5, seed=3)
-    other = veldt.evaluate(run_dir, episodes=5, seed=4)
+def test_evaluate_plays_the_saved_weights(short_run):
+    first = veldt.evaluate(short_run, episodes=5, seed=3)
+    again = veldt.evaluate(short_run, episodes=5, seed=3)
+    other = veldt.evaluate(short_run, episodes=5, seed=4)
     assert first == again
     assert first.returns != other.returns
     assert len(first.returns) == 5
@@ -44,11 +37,11 @@ def test_evaluate_plays_the_saved_weights(run_dir):
     assert f"{first.mean:.1f} over 5 episodes" in first.text()
 
 
-def test_evaluate_draws_a_video(run_dir):
+def test_evaluate_draws_a_video(short_run, tmp_path):
     pytest.importorskip("pygame")
     from PIL import Image
 
-    result = veldt.evaluate(run_dir, episodes=1, video=True)
+    result = veldt.evaluate(shutil.copytree(short_run, tmp_path / "run"), episodes=1, video=True)
     if result.video.endswith(".gif"):
         with Image.open(result.video) as picture:
             assert picture.n_frames > 5
@@ -58,9 +51,9 @@ def test_evaluate_draws_a_video(run_dir):
             assert file.read(12)[4:8] == b"ftyp"
 
 
-def test_evaluate_refuses_another_networks_weights(run_dir, tmp_path):
+def test_evaluate_refuses_another_networks_weights(short_run, tmp_path):
     copy = tmp_path / "copy"
-    shutil.copytree(run_dir, copy)
+    shutil.copytree(short_run, copy)
     config = json.loads((copy / "config.json").read_text())
     config["options"]["network_options"]["hidden_sizes"] = [8]
     (copy / "config.json").write_text(json.dumps(config))

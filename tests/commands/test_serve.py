@@ -176,25 +176,17 @@ print(actions, [type(action).__name__ for action in actions])
 """
 
 
-@pytest.fixture(scope="module")
-def run_dir(tmp_path_factory):
-    path = tmp_path_factory.mktemp("serving") / "run"
-    options = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 0}
-    veldt.train("impala", "CartPole-v1", total_env_steps=60, run_dir=str(path), **options)
-    return path
-
-
 @pytest.mark.slow
-def test_the_command_serves_a_client_without_torch_and_ends_cleanly(run_dir):
+def test_the_command_serves_a_client_without_torch_and_ends_cleanly(short_run):
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/client"}
-    command = [sys.executable, "-m", "veldt", "serve", str(run_dir), "--json"]
+    command = [sys.executable, "-m", "veldt", "serve", str(short_run), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
         serving = json.loads(server.stdout.readline())
         assert serving["address"] == f"127.0.0.1:{serving['port']}"
         client = [sys.executable, "-c", WITHOUT, serving["address"]]
         done = subprocess.run(client, capture_output=True, text=True, env=environment, timeout=60)
         assert done.returncode == 0, done.stderr
-        policy = veldt.load(run_dir)
+        policy = veldt.load(short_run)
         acts = [int(policy.act(np.array([0, 0.1 * k, 0, 0], np.float32))) for k in range(5)]
         assert done.stdout.strip() == f"{acts} {['int'] * 5}"
         server.send_signal(signal.SIGTERM)

@@ -9,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from veldt.cli import main as cli
 
 ROOT = Path(__file__).parents[2]
@@ -26,15 +24,6 @@ class Canary:
         return (os.mkdir, (str(self.path),))
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    path = tmp_path_factory.mktemp("runs") / "run"
-    words = ["--env", "CartPole-v1", "--backend", "serial", "--num-actors", "1", "--quiet"]
-    words += ["--envs-per-actor", "4", "--evaluation-episodes", "0", "--run-dir", str(path)]
-    assert cli.main(["train", "impala", *words, "--total-env-steps", "200"]) == 0
-    return path
-
-
 def try_all(run_dir: Path) -> list[int]:
     """The exit codes of what reads a run directory. No exception is let out."""
     return [
@@ -48,11 +37,11 @@ def files_of(run_dir: Path) -> list[Path]:
     return [path.relative_to(run_dir) for path in found if path.name != ".lock"]
 
 
-def test_pickles_in_place_of_any_file_never_run(finished, tmp_path):
+def test_pickles_in_place_of_any_file_never_run(short_run, tmp_path):
     canary = tmp_path / "canary"
     payload = pickle.dumps(Canary(canary))
-    for name in files_of(finished):
-        run_dir = shutil.copytree(finished, tmp_path / "copy")
+    for name in files_of(short_run):
+        run_dir = shutil.copytree(short_run, tmp_path / "copy")
         (run_dir / name).write_bytes(payload)
         codes = try_all(run_dir)
         assert set(codes) <= {0, 2}, (name, codes)
@@ -62,11 +51,11 @@ def test_pickles_in_place_of_any_file_never_run(finished, tmp_path):
     assert not canary.exists()
 
 
-def test_expressions_in_a_configuration_are_not_evaluated(finished, tmp_path):
+def test_expressions_in_a_configuration_are_not_evaluated(short_run, tmp_path):
     canary = tmp_path / "canary"
     text = f"__import__('os').mkdir({str(canary)!r})"
     tags = [text, f"!!python/object/apply:os.mkdir [{str(canary)!r}]", f"$(mkdir {canary})"]
-    original = json.loads((finished / "config.json").read_text())
+    original = json.loads((short_run / "config.json").read_text())
     tried = 0
     for part in ("options", "config"):
         for field in original[part]:

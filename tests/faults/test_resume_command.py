@@ -10,20 +10,10 @@ from veldt.cli import main as cli
 from veldt.run.directory import RunDirectory
 from veldt.telemetry.result import RunResult
 
-SMALL = ("--backend", "serial", "--num-actors", "1", "--envs-per-actor", "4", "--quiet")
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    path = tmp_path_factory.mktemp("runs") / "run"
-    words = ("--env", "CartPole-v1", *SMALL, "--evaluation-episodes", "0", "--run-dir", str(path))
-    assert cli.main(["train", "impala", *words, "--total-env-steps", "300"]) == 0
-    return path
-
 
 @pytest.fixture
-def run_dir(finished, tmp_path):
-    return shutil.copytree(finished, tmp_path / "copy")
+def run_dir(short_run, tmp_path):
+    return shutil.copytree(short_run, tmp_path / "copy")
 
 
 def refusal(capsys, *arguments: str) -> str:

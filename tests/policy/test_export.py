@@ -31,14 +31,6 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-@pytest.fixture(scope="module")
-def run_dir(tmp_path_factory):
-    path = tmp_path_factory.mktemp("runs") / "run"
-    options = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 0}
-    veldt.train("impala", "CartPole-v1", total_env_steps=200, run_dir=str(path), **options)
-    return path
-
-
 FOR_TORCH = ("nested", "masked", "tanh", "q", "r2d2", "dpg", "sac", "td3")
 """Every head; what is written as ONNX goes through the same tracing."""
 
@@ -53,22 +45,22 @@ def test_every_policy_acts_alike_on_1000_observations(tmp_path, name, format):
     assert done.checked_with == {"onnx": "onnxruntime", "torch": "torch"}[format]
 
 
-def test_the_command_writes_a_file_that_knows_what_it_is(run_dir, tmp_path, capsys):
+def test_the_command_writes_a_file_that_knows_what_it_is(short_run, tmp_path, capsys):
     out = tmp_path / "pole.onnx"
-    assert cli.main(["export", str(run_dir), "--out", str(out)]) == 0
+    assert cli.main(["export", str(short_run), "--out", str(out)]) == 0
     assert "actions equal on 1,000 observations (onnxruntime)" in capsys.readouterr().out
     session = onnxruntime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
     metadata = json.loads(session.get_modelmeta().custom_metadata_map["veldt"])
     assert metadata["veldt_version"] == veldt.__version__
     assert metadata["action_space"] == {"type": "Discrete", "n": 2, "start": 0}
     assert metadata["inputs"] == {"observation": {"shape": [4], "dtype": "float32"}}
-    policy, rows = veldt.load(run_dir), np.random.default_rng(0).standard_normal((3, 4))
+    policy, rows = veldt.load(short_run), np.random.default_rng(0).standard_normal((3, 4))
     [action] = session.run(["action"], {"observation": rows.astype(np.float32)})
     assert action.tolist() == policy.act(rows).tolist()
 
 
-def test_what_was_exported_for_torch_is_loaded_by_torch_alone(run_dir, tmp_path):
-    done = veldt.export(run_dir, tmp_path / "pole.pt2", "torch", checkpoint="last")
+def test_what_was_exported_for_torch_is_loaded_by_torch_alone(short_run, tmp_path):
+    done = veldt.export(short_run, tmp_path / "pole.pt2", "torch", checkpoint="last")
     assert done.observations == 1_000
     files = {"veldt.json": ""}
     module = torch.export.load(done.path, extra_files=files).module()
@@ -76,9 +68,9 @@ def test_what_was_exported_for_torch_is_loaded_by_torch_alone(run_dir, tmp_path)
     assert module({"observation": torch.zeros(5, 4)})["action"].shape == (5,)
 
 
-def test_the_example_needs_neither_torch_nor_veldt(run_dir, tmp_path):
+def test_the_example_needs_neither_torch_nor_veldt(short_run, tmp_path):
     out = tmp_path / "pole.onnx"
-    veldt.export(run_dir, out)
+    veldt.export(short_run, out)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
         [sys.executable, "-c", BY_ITSELF, str(EXAMPLE), str(out)],
