@@ -5,11 +5,10 @@ Signals are handled before slow imports, so that a job ended while it starts lea
 """
 
 import gc
-import os
 import signal
 import sys
 
-from veldt.run.process import OutOfTime, defer_termination, limit_imports, open_closed_streams
+from veldt.run.process import defer_termination, open_closed_streams
 
 
 def main() -> int:
@@ -17,16 +16,10 @@ def main() -> int:
     is_run = sys.argv[1:2] in (["train"], ["resume"])
     if is_run:
         defer_termination()
-        limit_imports(sys.argv)
         gc.disable()  # imports make objects that stay; collecting takes a tenth of the start
-    try:
-        from veldt.cli.main import main as command
+    from veldt.cli.main import main as command
 
-        code = command()
-    except OutOfTime:
-        text = "the imports took all of --max-seconds; raise it, or start fewer runs at a time"
-        print(f"veldt: nothing was trained: {text}", file=sys.stderr)
-        os._exit(2)  # half of the imports would take long to end
+    code = command()
     if is_run:  # everything is saved, so another signal must not change the exit code
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return code

@@ -41,15 +41,6 @@ def test_spans_are_what_the_stages_counted():
     assert node.take_spans().start.size == 10  # nothing is recorded after it was taken
 
 
-def test_a_pass_with_a_gap_is_two_spans_and_one_pass():
-    node = recorded()
-    wait = node.stage("wait")
-    wait.add_except(10.0, 11.0, 13.0, 14.0)
-    spans = node.take_spans()
-    assert (spans.end - spans.start).tolist() == [1.0, 1.0]
-    assert (wait.seconds, wait.count) == (2.0, 1)
-
-
 def test_a_full_ring_keeps_the_newest():
     ring = SpanBuffer(memoryview(bytearray(span_bytes(0.1))))
     for number in range(20_000):

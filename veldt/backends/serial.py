@@ -63,6 +63,8 @@ class SerialBackend(LocalBackend):
         self._order = np.random.default_rng([seed, _ORDER])
         self._live = [self._counters(name) for name in self._telemetry]
         self._nodes: list[RunningNode] = []
+        self._left: list[float] = []
+        """When the last step of each node ended."""
         self._idle_rounds = 0
         self._rounds = 0
         self._threads_before: int | None = None
@@ -86,6 +88,7 @@ class SerialBackend(LocalBackend):
             saved = read_part(self._checkpoint, node.name) if self._checkpoint else None
             open_end = partial(self._fabric.open, holder=1)
             self._nodes.append(construct(node, context, open_end, saved))
+        self._left = [time.perf_counter()] * len(self._nodes)
 
     def capture(self, wait_seconds: float) -> SerialCapture:
         parts = {node.name: captured_node(node) for node in self._nodes}
@@ -130,21 +133,16 @@ class SerialBackend(LocalBackend):
     def _round(self) -> None:
         worked = False
         self._rounds += 1
-        busy = []
         env_steps = self._env_steps()
-        started = clock = time.perf_counter()
         for index in self._order.permutation(len(self._nodes)):
             if self._is_due(env_steps):
                 break
             # Summing over all nodes after each step would be quadratic in their number.
             before = self._live[index].value("env_steps")
+            self._nodes[index].waiting.add(time.perf_counter() - self._left[index])
             worked |= self._nodes[index].step()
+            self._left[index] = time.perf_counter()
             env_steps += self._live[index].value("env_steps") - before
-            now = time.perf_counter()
-            busy.append((index, clock, now))
-            clock = now
-        for index, left, returned in busy:
-            self._nodes[index].waiting.add_except(started, left, returned, clock)
         self._idle_rounds = 0 if worked else self._idle_rounds + 1
         if self._idle_rounds > _IDLE_ROUNDS_UNTIL_DEADLOCK:
             names = ", ".join(node.name for node in self._nodes)

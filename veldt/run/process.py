@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 import signal
 import sys
 import time
@@ -47,14 +46,6 @@ def defer_termination() -> None:
         _terminated_early = True
 
     signal.signal(signal.SIGTERM, record)
-
-
-def limit_imports(arguments: list[str]) -> None:
-    """Raise OutOfTime where a busy machine takes longer than --max-seconds for imports alone."""
-    given = re.search(r" --max-seconds[= ](\d{1,7})\b", " ".join(arguments))
-    if given is not None:
-        signal.signal(signal.SIGALRM, _expire)
-        signal.setitimer(signal.ITIMER_REAL, float(given[1]) + START_SECONDS)
 
 
 def open_closed_streams() -> None:

@@ -204,14 +204,6 @@ class Stage:
             end = perf_counter()
             self._buffer.add(self._stage, end - seconds, end)
 
-    def add_except(self, begin: float, left: float, returned: float, end: float) -> None:
-        """Count one pass from `begin` to `end`, less the time from `left` to `returned`."""
-        self._values[self._index] += (end - begin) - (returned - left)
-        self._values[self._index + 1] += 1.0
-        if self._buffer is not None:
-            self._buffer.add(self._stage, begin, left)
-            self._buffer.add(self._stage, returned, end)
-
     @property
     def seconds(self) -> float:
         return self._values[self._index]
