@@ -26,7 +26,7 @@ SLOT = Layout.of(
     observation=Field((STEPS + 1, WIDTH, 3), "float32", join_axis=1),
     first=Field((STEPS + 1, WIDTH), "bool", join_axis=1),
     reward=Field((STEPS + 1, WIDTH), "float32", join_axis=1),
-    provenance=Field((1, 4), "int64"),
+    provenance=Field((1, 5), "int64"),
 )
 
 

@@ -80,40 +80,28 @@ class StreamFormat:
 
 
 class _Reader:
-    """Reads a row of a layout; refuses numbers that are not finite and invalid flags.
-
-    Adjacent fields of one type are checked together."""
+    """Reads a row of a layout; refuses numbers that are not finite and invalid flags."""
 
     def __init__(self, layout: Layout) -> None:
         self._nbytes, self._fields = _GROUP.size + layout.nbytes, []
-        self._regions: list[tuple[np.dtype, int, int]] = []
-        sample = layout.views(np.zeros(layout.nbytes, np.uint8))
         offset = _GROUP.size
         for name, field in layout.items():
             dtype = np.dtype(field.dtype)
-            self._fields.append((name, dtype, sample[name].size, offset, field.shape))
-            end = offset + Layout.of(only=field).nbytes
-            if self._regions and self._regions[-1][0] == dtype:
-                offset = self._regions.pop()[1]
-            self._regions.append((dtype, offset, end))
-            offset = end
+            self._fields.append((name, dtype, field.nbytes // dtype.itemsize, offset, field.shape))
+            offset += Layout.of(only=field).nbytes
 
     def read(self, message: bytes) -> tuple[int, dict[str, np.ndarray]]:
         if len(message) != self._nbytes:
             raise Refused("malformed", f"{len(message):,} bytes of a row, not {self._nbytes:,}")
-        for dtype, start, end in self._regions:
-            if dtype.kind == "f":
-                values = np.frombuffer(message, dtype, (end - start) // dtype.itemsize, start)
-                if not np.isfinite(values).all():
-                    raise Refused("not_finite", "an observation or reward is not finite")
-            elif (
-                dtype.kind == "b" and np.frombuffer(message, np.uint8, end - start, start).max() > 1
-            ):
+        arrays = {}
+        for name, dtype, size, offset, shape in self._fields:
+            values = np.frombuffer(message, dtype, size, offset)
+            if dtype.kind == "f" and not np.isfinite(values).all():
+                raise Refused("not_finite", "an observation or reward is not finite")
+            if dtype.kind == "b" and values.view(np.uint8).max() > 1:
                 raise Refused("malformed", "a flag that is neither true nor false")
-        return _GROUP.unpack_from(message)[0], {
-            name: np.frombuffer(message, dtype, size, offset).reshape(shape)
-            for name, dtype, size, offset, shape in self._fields
-        }
+            arrays[name] = values.reshape(shape)
+        return _GROUP.unpack_from(message)[0], arrays
 
 
 class Session:

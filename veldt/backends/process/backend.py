@@ -59,9 +59,7 @@ class ProcessBackend(LocalBackend):
         return fabric
 
     def start(self) -> None:
-        # Those on a GPU first, because they start slowest. No start is waited for.
-        numbered = list(enumerate(self._groups, start=1))
-        for holder, group in sorted(numbered, key=lambda entry: not _uses_gpu(entry[1])):
+        for holder, group in enumerate(self._groups, start=1):
             self._processes.append(self._launch(group, holder, self._generation))
 
     def _launch(self, group: Group, holder: int, incarnation: int) -> NodeProcess:
@@ -236,7 +234,3 @@ def _dispensable_nodes(topology: Topology) -> set[str]:
     groups = (group for group in topology.groups() if group.restartable)
     in_shared_memory = {node.name for group in groups for node in group.nodes}
     return in_shared_memory | {n.name for n in topology.nodes if topology.only_feeds([n])}
-
-
-def _uses_gpu(group: Group) -> bool:
-    return any(node.role.device() != "cpu" for node in group.nodes)
