@@ -2,20 +2,18 @@
 """A user's own architecture, given as a file or a module, works wherever a name of ours does."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from commands import run
 
 import veldt
 from veldt import architectures
 from veldt.architectures import ppo
 from veldt.errors import ConfigurationError
 
-ROOT = Path(__file__).parent.parent.parent
 SMALL = {"backend": "serial", "envs_per_actor": 4, "total_env_steps": 600, "evaluation_episodes": 1}
 
 
@@ -49,13 +47,9 @@ def test_a_file_trains_like_the_original(tmp_path):
 @pytest.mark.slow
 def test_node_processes_import_it(tmp_path):
     write(tmp_path / "mine" / "own_ppo.py")
-    command = (
-        *(sys.executable, "-m", "veldt", "train", "mine/own_ppo.py", "--env", "CartPole-v1"),
-        *("--total-env-steps", "400", "--envs-per-actor", "4", "--num-actors", "1", "--quiet"),
-        *("--evaluation-episodes", "0", "--run-dir", "run"),
-    )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    words = "train mine/own_ppo.py --env CartPole-v1 --envs-per-actor 4 --num-actors 1 --quiet"
+    more = "--total-env-steps 400 --evaluation-episodes 0 --run-dir run"
+    done = run(tmp_path, *words.split(), *more.split())
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "run" / "result.json").read_text())["updates"] > 0
 

@@ -6,9 +6,9 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from commands import ROOT, run
 
 from veldt.architectures import ARCHITECTURES, OTHER_NAMES, load
 from veldt.cli import main as cli
@@ -17,29 +17,7 @@ from veldt.options import RunOptions
 from veldt.options.fields import flat, option_fields, read_mapping
 
 CARTPOLE = ("--env", "CartPole-v1")
-ENVIRONMENT = {
-    **os.environ,
-    "OMP_NUM_THREADS": "1",
-    "PYTHONPATH": str(Path(cli.__file__).parents[2]),
-}
 SERIAL = ("--backend", "serial", "--num-actors", "1", "--envs-per-actor", "4")
-
-
-def veldt(*arguments: str, cwd: Path, code: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the real program in `cwd`; `code` runs before it."""
-    start = [sys.executable, "-m", "veldt"]
-    if code:
-        begin = "from veldt.cli.main import main"
-        program = f"import sys; {code}; {begin}; sys.exit(main(sys.argv[1:]))"
-        start = [sys.executable, "-c", program]
-    return subprocess.run(
-        [*start, *arguments],
-        cwd=cwd,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
 
 
 @pytest.fixture
@@ -103,6 +81,7 @@ def test_bad_input_is_one_line_with_the_remedy(refused, arguments, remedy):
 
 @pytest.mark.slow
 def test_what_needs_no_torch_does_not_import_it(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": ROOT}
     for arguments in (["list"], ["--help"], ["train", "--help"], ["train", "a2c"]):
         code = (
             "import sys; from veldt.cli.main import main\n"
@@ -111,7 +90,7 @@ def test_what_needs_no_torch_does_not_import_it(tmp_path):
             "sys.exit('torch' in sys.modules)"
         )
         start = [sys.executable, "-c", code, *arguments]
-        done = subprocess.run(start, capture_output=True, cwd=tmp_path, env=ENVIRONMENT)
+        done = subprocess.run(start, capture_output=True, cwd=tmp_path, env=environment)
         assert done.returncode == 0, arguments
 
 
@@ -173,7 +152,7 @@ def test_values_are_read_by_the_type_of_their_field():
 @pytest.mark.slow
 def test_train_with_json_prints_json_lines_only(tmp_path):
     arguments = ("--total-env-steps", "500", "--json", "--run-dir", "run", *SERIAL)
-    done = veldt("train", "impala", *CARTPOLE, *arguments, cwd=tmp_path)
+    done = run(tmp_path, "train", "impala", *CARTPOLE, *arguments)
     assert done.returncode == 0, done.stderr
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert events[-1]["event"] == "result"
@@ -182,10 +161,10 @@ def test_train_with_json_prints_json_lines_only(tmp_path):
     # It counts from the start of the process: Python and torch were imported before the first step.
     assert saved["start_seconds"] > 0.3
 
-    again = veldt("train", "impala", *CARTPOLE, *arguments, cwd=tmp_path)
+    again = run(tmp_path, "train", "impala", *CARTPOLE, *arguments)
     assert again.returncode == 0
     assert json.loads(again.stdout.splitlines()[-1])["env_steps"] == saved["env_steps"]
 
-    played = veldt("evaluate", "run", "--episodes", "3", "--json", cwd=tmp_path)
+    played = run(tmp_path, "evaluate", "run", "--episodes", "3", "--json")
     assert played.returncode == 0, played.stderr
     assert len(json.loads(played.stdout)["returns"]) == 3

@@ -3,16 +3,14 @@
 
 import csv
 import json
-import os
 import re
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+from commands import start
 
 import veldt
 from veldt.cli import main as cli
@@ -27,8 +25,6 @@ from veldt.telemetry.result import RunResult
 
 pytest.importorskip("matplotlib")
 
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 TINY = (
     *("compare", "--env", "CartPole-v1", "--architectures", "impala,dqn", "--seeds", "1"),
     *("--total-env-steps", "1500", "--backend", "serial", "--envs-per-actor", "4"),
@@ -37,22 +33,12 @@ TINY = (
 COMPARISON = Comparison("CartPole-v1", "out", ("impala", "dqn"), 2, total_env_steps=100)
 
 
-def start(out: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "veldt", *TINY, "--out", str(out)],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
 @pytest.mark.slow
 def test_a_second_call_does_not_repeat_finished_runs(tmp_path):
     """A comparison is killed during its second run."""
     out = tmp_path / "out"
     first = out / "runs" / "impala-seed0" / "result.json"
-    process = start(out)
+    process = start(tmp_path, *TINY, "--out", str(out), stderr=subprocess.STDOUT)
     try:
         until = time.monotonic() + 90
         while not (out / "runs" / "dqn-seed0.log").exists() and time.monotonic() < until:
@@ -64,7 +50,7 @@ def test_a_second_call_does_not_repeat_finished_runs(tmp_path):
     assert first.exists(), text
     assert not (out / "report.html").exists()
     content, changed = first.read_bytes(), first.stat().st_mtime_ns
-    process = start(out)
+    process = start(tmp_path, *TINY, "--out", str(out), stderr=subprocess.STDOUT)
     text = process.communicate(timeout=110)[0]
     assert process.returncode == 0, text
     assert (first.read_bytes(), first.stat().st_mtime_ns) == (content, changed)

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Environments that step in processes of their own end with the run and leave nothing behind."""
 
-import subprocess
-import sys
-
 import pytest
+from commands import run
 
 _ENVIRONMENT = """
 import gymnasium
@@ -19,12 +17,8 @@ def make(num_envs):
 @pytest.mark.slow
 def test_an_async_vector_env_leaks_no_semaphore(tmp_path):
     (tmp_path / "workers.py").write_text(_ENVIRONMENT)
-    command = (
-        "-m veldt train ppo --env workers:make --num-actors 1 --envs-per-actor 2 --quiet"
-        " --total-env-steps 2000 --evaluation-episodes 0 --run-dir run"
-    )
-    ended = subprocess.run(
-        [sys.executable, *command.split()], cwd=tmp_path, capture_output=True, text=True
-    )
+    words = "train ppo --env workers:make --num-actors 1 --envs-per-actor 2 --quiet"
+    ends = "--total-env-steps 2000 --evaluation-episodes 0 --run-dir run"
+    ended = run(tmp_path, *words.split(), *ends.split())
     assert ended.returncode == 0
     assert not any(word in ended.stderr for word in ("leaked", "Error")), ended.stderr

@@ -2,17 +2,11 @@
 """Nothing is done twice, or one after the other without need, before the first step of a run."""
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from commands import run
 
-import veldt
-
-ROOT = str(Path(veldt.__file__).parent.parent)
 TIMEOUT_SECONDS, NUM_ACTORS, ENVS_PER_ACTOR = 60.0, 3, 2
 
 ENVIRONMENT = f"""
@@ -45,13 +39,10 @@ class Together(gymnasium.Env):
 @pytest.mark.slow
 def test_actors_open_together_and_the_run_opens_one_environment_for_its_spaces(tmp_path):
     (tmp_path / "together.py").write_text(ENVIRONMENT)
-    words = ["--env", "together:Together", "--num-actors", NUM_ACTORS, "--envs-per-actor"]
-    words += [ENVS_PER_ACTOR, "--total-env-steps", 100, "--evaluation-episodes", 0, "--run-dir"]
-    command = [sys.executable, "-m", "veldt", "train", "sample_factory", "--quiet"]
-    environment = os.environ | {"PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, *map(str, words), "run"], cwd=tmp_path, env=environment, capture_output=True
-    )
+    words = "train sample_factory --env together:Together --quiet --run-dir run"
+    words += f" --num-actors {NUM_ACTORS} --envs-per-actor {ENVS_PER_ACTOR}"
+    words += " --total-env-steps 100 --evaluation-episodes 0"
+    done = run(tmp_path, *words.split())
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert 0 < result["start_seconds"] <= result["wall_seconds"]

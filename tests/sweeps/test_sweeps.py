@@ -2,16 +2,14 @@
 """`veldt sweep`: words are checked, trials are pruned, and kill -9 costs the trials under way."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
+from commands import ROOT, start
 
 import veldt
 from veldt.cli import main as cli
@@ -25,7 +23,6 @@ RUN = ("--env", "CartPole-v1", "--backend", "serial", "--num-actors", "1", "--en
 BUDGET = ("--total-env-steps", "8000", "--evaluation-episodes", "2")
 SEARCH = ("--search", "learning_rate=1e-6..1e-1:log", "--search", "trajectory_steps=5,10")
 COMMAND = ["sweep", "impala", *RUN, *BUDGET, *SEARCH, "--trials", "2", "--parallel", "2"]
-ROOT = str(Path(veldt.__file__).parent.parent)
 
 
 @pytest.mark.parametrize(
@@ -124,25 +121,11 @@ def runs_in(folder: Path) -> list[psutil.Process]:
     return [each for each in of_folder if "--run-dir" in each.info["cmdline"]]
 
 
-def start(folder: Path) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-m", "veldt", *COMMAND],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # A shell starts background jobs, and so perhaps this suite, with Ctrl-C ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_sweep_survives_kill_9(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "sweeps" / "impala-CartPole-v1"
-    process = start(tmp_path)
+    process = start(tmp_path, *COMMAND)
     deadline = time.monotonic() + 100
     while not list(folder.glob("trials/*/metrics.jsonl")):
         assert process.poll() is None, process.communicate()
@@ -177,7 +160,7 @@ def test_a_sweep_survives_kill_9(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_interrupting_a_sweep_ends_its_runs(tmp_path):
-    process = start(tmp_path)
+    process = start(tmp_path, *COMMAND)
     folder = tmp_path / "sweeps" / "impala-CartPole-v1"
     deadline = time.monotonic() + 60
     while not list(folder.glob("trials/*/config.json")):
