@@ -35,8 +35,8 @@ def test_numbers_of_threads_that_the_user_has_set_are_kept(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     limit_library_threads()
-    assert [os.environ.get(name) for name in names] == ["3", "1", "20000", None]
-    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
-    monkeypatch.delenv("GOMP_SPINCOUNT")
+    assert [os.environ.get(name) for name in names] == ["3", "1", None, "passive"]
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setenv("GOMP_SPINCOUNT", "20000")
     limit_library_threads()
-    assert "GOMP_SPINCOUNT" not in os.environ
+    assert "OMP_WAIT_POLICY" not in os.environ

@@ -103,5 +103,3 @@ class Compute:
 
     device: str = "cpu"
     threads: int = 1
-    gives_way: bool = False
-    """Whether it uses a single thread while other programs need the cores."""

@@ -41,10 +41,10 @@ def limit_library_threads() -> None:
     The many processes of a run would otherwise compete for the cores."""
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
-    # A learner's further threads spin for 5 ms after each operation by default, on cores that the
-    # actors need; this is 0.3 ms, longer than the pause between two operations.
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    # A learner's threads would spin while they wait for each other. Where other programs need the
+    # cores, an update with two threads then takes up to a hundred times as long.
+    if "GOMP_SPINCOUNT" not in os.environ:
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def keep_freed_memory() -> None:

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -31,9 +29,6 @@ from veldt.types import DISCOUNTED_RETURN, Batch, Parameters
 
 MOST_DROPS_IN_A_ROW = 20
 _REPORT_SECONDS = 0.5  # reading a loss waits for the device, so it is not done every update
-_CHECK_SECONDS = 0.25
-_MOST_WAITING = 0.25  # of the threads' time; alone on its cores a learner has 0.07
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 2.0, 10.0
 
 
 @dataclass(eq=False)
@@ -55,7 +50,7 @@ class Learner(Role):
     gate: Gate | None = None
 
     def open(self, context: NodeContext) -> None:
-        self._threads = LearnerThreads(self.compute.threads, self.compute.gives_way)
+        torch.set_num_threads(self.compute.threads)
         device = torch.device(self.compute.device)
         if device.type == "cuda":
             # Matrix products may round float32 factors to TF32, with 10 bits of mantissa.
@@ -160,7 +155,6 @@ class Learner(Role):
                 # same statistics.
                 self._update_statistics(tensors)
             self._steps.add()
-            self._threads.check()
             if is_applied:
                 stepped_on_device = True
                 continue
@@ -273,52 +267,3 @@ class FiniteGuard:
                 f"{self._in_a_row} gradients in a row were not finite; the weights are those before"
                 " them; lower the learning rate"
             )
-
-
-class LearnerThreads:
-    """Reduces a learner to one thread while other programs use the cores.
-
-    Threads of one computation often wait for each other, and spin while they wait. With two busy
-    learners on two cores an update with two threads took thirty times as long as alone, and with
-    one thread 1.5 times. So a learner whose threads wait for cores continues with one, and tries
-    all of them again after a pause, which is longer the more often that failed."""
-
-    def __init__(self, most: int, gives_way: bool) -> None:
-        self._most = most
-        self._seen = scheduled_seconds() if gives_way and most > 1 else None
-        self._pause = _FIRST_PAUSE_SECONDS
-        self._use(most, _CHECK_SECONDS)
-
-    def _use(self, number: int, seconds: float) -> None:
-        """Compute with `number` threads until the check after that many seconds."""
-        self.number, self._next_check = number, time.monotonic() + seconds
-        torch.set_num_threads(number)
-
-    def check(self) -> None:
-        """Call it between two gradients."""
-        if self._seen is None or time.monotonic() < self._next_check:
-            return
-        found = scheduled_seconds() or self._seen
-        ran, waited = found[0] - self._seen[0], found[1] - self._seen[1]
-        self._seen = found
-        if self.number > 1 and waited > _MOST_WAITING * (ran + waited):
-            self._use(1, self._pause)
-            self._pause = min(2.0 * self._pause, _LONGEST_PAUSE_SECONDS)
-        else:
-            if self.number > 1:
-                self._pause = max(0.5 * self._pause, _FIRST_PAUSE_SECONDS)
-            self._use(self._most, _CHECK_SECONDS)
-
-
-def scheduled_seconds() -> tuple[float, float] | None:
-    """Seconds that this process's threads ran and waited for a core; None if unknown."""
-    ran = waited = 0
-    try:
-        for task in Path("/proc/self/task").iterdir():
-            with suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
-                nanoseconds = (task / "schedstat").read_text().split()
-                ran += int(nanoseconds[0])
-                waited += int(nanoseconds[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return None if not ran else (1e-9 * ran, 1e-9 * waited)

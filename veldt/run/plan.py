@@ -167,7 +167,6 @@ def make_plan(
         compute=Compute(
             device,
             _learner_threads(options, system, is_image),
-            gives_way=_THREADS not in os.environ,
         ),
         schedule=_schedule(options, began),
         first=first,
