@@ -238,7 +238,7 @@ def test_a_local_cluster_that_cannot_start_says_why(monkeypatch):
 @pytest.mark.parametrize(("architecture", "num_actors"), [("impala", 1), ("a2c", 2)])
 def test_actors_and_learner_make_progress(architecture, num_actors, make_backend):
     """The barrier of A2C holds on Ray, too."""
-    options = RunOptions(env="CartPole-v1", backend="ray", num_actors=num_actors, total_env_steps=1)
+    options = RunOptions(env="CartPole-v1", backend="ray", num_actors=num_actors)
     topology = make_plan(architecture, options, {}).topology
     backend = make_backend("ray", topology, timeline_seconds=5.0)
     learner = [node.kind for node in topology.nodes].index("learner")
