@@ -8,7 +8,7 @@ import transcriptions as slow
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veldt.losses.returns import Rows
+from veldt.losses.returns import Rows, n_step_returns
 from veldt.losses.vtrace import Traces, vtrace
 
 ORDER = ("log_rhos", "rewards", "values", "next_values", *slow.FLAGS)
@@ -32,6 +32,13 @@ def test_targets_and_advantages_equal_the_printed_sums(data, gamma, lambda_, bar
     np.testing.assert_allclose(
         found.advantages, slow.per_row(data, slow.vtrace_advantage, *settings), atol=1e-10
     )
+
+
+@given(slow.rows, gammas, st.none() | st.integers(1, 12))
+def test_n_step_returns_equal_the_sum(data, gamma, n):
+    found = n_step_returns(*data.tensors("rewards", "next_values", *slow.FLAGS), gamma, n)
+    expected = slow.per_row(data, slow.n_step_return, gamma, n)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 @given(slow.rows)

@@ -39,7 +39,6 @@ _BASE["run"] = RunOptions(env="CartPole-v1")
         ("run", {"wrappers": {"frame_stack": 0}}, "wrappers frame_stack is 0; use 1 to 256"),
         ("run", {"network_options": {"hidden_sizes": ()}}, "hidden_sizes needs at least one"),
         ("run", {"network_options": {"hiden_sizes": (8,)}}, "has no key 'hiden_sizes'; did you me"),
-        ("impala", {"gamma": 1.1}, "gamma is 1.1; use 0 to 1"),
         ("impala", {"learning_rate": -1e-3}, "learning_rate is -0.001; use 0 to 100"),
         ("impala", {"learning_rat": 1.0}, "did you mean learning_rate"),
     ],
@@ -64,8 +63,6 @@ def test_options_go_flat_and_come_back(name):
     [
         ("hidden_sizes", "network_options: --network-options hidden_sizes=1"),
         ("checkpoint_seconds", "checkpoint_options: --checkpoint-options seconds=1"),
-        ("time_limit", "wrappers: --wrappers time_limit=1"),
-        ("momentum", "optimizer_options: --optimizer-options momentum=1"),
         ("rms_decay", "optimizer_options: --optimizer-options rmsprop_decay=1"),
         ("learner_devices", "use --device cuda:0,cuda:1"),
         ("from_part", "use --from RUN_DIR:best:encoder"),

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from commands import ROOT, start
+from commands import ROOT, start, wait_until
 
 import veldt
 from veldt.cli import main as cli
@@ -162,11 +162,7 @@ def test_a_sweep_survives_kill_9(tmp_path, monkeypatch, capsys):
 def test_interrupting_a_sweep_ends_its_runs(tmp_path):
     process = start(tmp_path, *COMMAND)
     folder = tmp_path / "sweeps" / "impala-CartPole-v1"
-    deadline = time.monotonic() + 60
-    while not list(folder.glob("trials/*/config.json")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: list(folder.glob("trials/*/config.json")), "a trial", process)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
