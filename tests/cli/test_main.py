@@ -65,7 +65,7 @@ def refused(tmp_path, monkeypatch, capsys):
         (("train", "rainbow", *CARTPOLE), "use apex, which has its double, dueling, n-step"),
         (("train", "impala", "--env", "Pong-ramNoFrameskip-v4", *SERIAL), "use ALE/Pong-v5"),
         (("train", "impala", "--env", "BreakoutDeterministic-v4", *SERIAL), "use ALE/Breakout-v5"),
-        (("train", "impala", *CARTPOLE, "--network", "nets:big", *SERIAL), "cannot be imported"),
+        (("train", "impala", *CARTPOLE, "--network", "nets:big", *SERIAL), "cannot import"),
         (("resume", "missing"), "not a run directory"),
         (("evaluate", "."), "not a run directory"),
         (("evaluate", ".", "--episodes", "0"), "1 or more"),

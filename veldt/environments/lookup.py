@@ -150,7 +150,7 @@ def imported_function(name: str, what: str = "environment") -> Callable[..., Any
         found = importlib.import_module(module_name)
         for part in function_name.split("."):
             found = getattr(found, part)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise ConfigurationError(
             f"cannot import '{module_name}' of the {what} '{name}': {one_line(error)}; "
             "run from its folder or put that on PYTHONPATH"

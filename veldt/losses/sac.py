@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from veldt.losses import Loss, Tensors
+from veldt.losses.dpg import actor_loss as deterministic_loss
 from veldt.losses.target_network import TargetNetwork, WithNoisyTarget
 from veldt.losses.td3 import TwinCriticOptions, twin_critic_loss
 from veldt.networks import Network, SACNetwork
@@ -38,11 +39,8 @@ def actor_loss(action: Tensor, qs: Tensor, log_prob: Tensor, temperature: Tensor
     `action` [B, ...] and `qs` [2, B] = critics(s, action) must be in one graph; the critics' part
     of it is used up here and their weights receive no gradient.
     """
-    q = qs.amin(0)
-    (slope,) = torch.autograd.grad(q.sum(), action)
-    gain = (slope * action).flatten(1).sum(-1)
-    q = q.detach() + gain - gain.detach()  # reads as q, differentiates as slope . action
-    return (temperature.detach() * log_prob - q).mean()
+    value = deterministic_loss(action, qs.amin(0), bound=None)
+    return (temperature.detach() * log_prob).mean() + value
 
 
 def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:

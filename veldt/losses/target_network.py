@@ -24,8 +24,6 @@ class TargetNetwork(Generic[AnyNetwork]):
     Statistics are copied as they are."""
 
     def __init__(self, online: AnyNetwork, period_updates: int = 1, tau: float = 1.0) -> None:
-        if not 0.0 < tau <= 1.0:
-            raise ValueError(f"soft_update is {tau}; use more than 0 and at most 1")
         self.network: AnyNetwork = copy.deepcopy(online).requires_grad_(False)
         self._period, self._tau, self._steps = period_updates, tau, 0
         self._weights: list[Tensor] = [*self.network.parameters()]

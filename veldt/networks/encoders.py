@@ -7,9 +7,6 @@ where there are several parts one more layer mixes them.
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from veldt.environments.lookup import imported_function
 from veldt.networks.layers import MLP, convolution, num_outputs
 from veldt.networks.options import NetworkOptions
 from veldt.options import ENCODERS
@@ -336,15 +334,7 @@ def _is_image(leaf: ObservationLeaf, encoder: str | Callable[..., Any]) -> bool:
 
 
 def _factory(encoder: str | Callable[..., Any]) -> Callable[..., Any]:
-    if callable(encoder):
-        return encoder
-    module_name, _, function_name = encoder.partition(":")
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.append(os.getcwd())  # own networks are found where own environments are
-    try:
-        return getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"network '{encoder}' cannot be imported: {error}") from error
+    return imported_function(encoder, "network") if isinstance(encoder, str) else encoder
 
 
 def _as_vector(value: Tensor) -> Tensor:

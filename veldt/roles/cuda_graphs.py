@@ -117,7 +117,7 @@ class RecordedGradient:
     ) -> None:
         self._objective, self._flat, self._step = objective, flat, step
         self._completion = Completion(device)
-        self._scale, self._known_scale = torch.ones((), device=device), 1.0
+        self._scale = torch.ones((), device=device)
         then = None if step is None else self._take_step
         self._recorded = CudaGraphs(self._differentiate, device, _MOST_LEARNER_GRAPHS, then)
         self._recorded_with: object | None = None
@@ -131,9 +131,7 @@ class RecordedGradient:
             with RECORDING:
                 loss = self._differentiate(part)
         else:
-            if learning_rate_scale != self._known_scale:
-                self._scale.fill_(learning_rate_scale)
-                self._known_scale = learning_rate_scale
+            self._scale.fill_(learning_rate_scale)
             loss = graph.replay(part)
         has_stepped = graph is not None and self._step is not None
         if not has_stepped:
