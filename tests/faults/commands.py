@@ -37,9 +37,9 @@ def start(folder: Path, *words: str, within: tuple[str, ...] = (), **settings) -
     )
 
 
-def run(folder: Path, *words: str, timeout: float = 100.0) -> subprocess.CompletedProcess:
+def run(folder: Path, *words: str, timeout: float = 100.0, **more) -> subprocess.CompletedProcess:
     """The same, to its end."""
-    with started(folder, *words) as process:
+    with started(folder, *words, **more) as process:
         out, err = process.communicate(timeout=timeout)
     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
