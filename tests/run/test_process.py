@@ -5,11 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from veldt.run.process import Signals, Terminated
+from veldt.run.process import OutOfTime, Signals, Terminated, time_limit
 
 ROOT = Path(__file__).parents[2]
 CALL = 'veldt.train("impala", {env}, total_env_steps=200, run_dir="run", num_actors=1)'
@@ -87,3 +88,15 @@ def test_a_signal_is_only_recorded_until_it_is_checked(number, kind):
         with pytest.raises(KeyboardInterrupt) as raised:
             signals.check()
         assert type(raised.value) is kind
+
+
+def replaces_the_exception() -> None:
+    try:
+        time.sleep(10.0)
+    except OutOfTime:
+        raise SystemError("returned a result with an exception set") from None
+
+
+def test_a_time_limit_within_a_library_that_replaces_the_exception():
+    with pytest.raises(OutOfTime), time_limit(0.05):
+        replaces_the_exception()

@@ -140,9 +140,14 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     except ValueError:  # not the main thread
         yield
         return
+    deadline = time.monotonic() + seconds
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
     try:
         yield
+    except SystemError as error:  # a library such as Ray has replaced the exception by its own
+        if time.monotonic() < deadline:
+            raise
+        raise OutOfTime from error
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
