@@ -48,10 +48,8 @@ def worker_targets(
         if next_action is None:
             raise ValueError("Sarsa needs next_action, the action taken in each successor")
         next_values = chosen(next_q, next_action)
-    elif kind in ("one_step", "n_step"):
-        next_values = bootstrap_values(None, next_q, False, next_action_mask)
     else:
-        raise ValueError(f"unknown worker '{kind}'; use one_step, n_step or sarsa")
+        next_values = bootstrap_values(None, next_q, False, next_action_mask)
     if kind == "n_step":
         return n_step_returns(rewards, next_values, terminated, truncated, ignored, gamma)
     discount = discounts(terminated, gamma, rewards.dtype)

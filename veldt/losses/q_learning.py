@@ -96,8 +96,6 @@ LOSSES: dict[str, Callable[[Tensor], Tensor]] = {"huber": huber, "squared": squa
 
 def q_loss(td: Tensor, loss: str = "huber", importance_weights: Tensor | None = None) -> QLoss:
     """Weighted loss of a batch of (n-step) transitions with these `td_errors` [B]."""
-    if loss not in LOSSES:
-        raise ValueError(f"unknown loss '{loss}'; use one of {', '.join(LOSSES)}")
     return QLoss(weighted_mean(LOSSES[loss](td), importance_weights), td.detach())
 
 

@@ -185,9 +185,6 @@ class BatchedPolicy(Part):
     def _gather(self, rows: Sequence[Row]) -> dict[str, torch.Tensor]:
         """Observations of all rows, joined in buffers that are allocated once."""
         names = (*self._network.input_names, "first")
-        if len(rows) == 1 and self._device.type == "cpu":
-            slot, row = rows[0]
-            return {name: torch.from_numpy(slot[name][row]) for name in names}
         if not self._batch:
             self._batch = {name: self._room_for(rows[0][0][name]) for name in names}
         for name in names:
