@@ -95,18 +95,19 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def test_without_its_fork_server_a_run_continues_and_replaces_nodes(tmp_path):
+@pytest.mark.parametrize("fault", ["kill", "suspend"])
+def test_without_its_fork_server_a_run_continues_and_replaces_nodes(fault, tmp_path):
     run_dir = tmp_path / "run"
     with commands.started(tmp_path, *TRAIN, "--num-actors", "2") as process:
         commands.wait_for_training(run_dir, process)
         server = fork_server_of(process)
         nodes = server.children()
         assert len(nodes) == 3
-        server.kill()
+        getattr(server, fault)()
         nodes[0].kill()
         commands.wait_until(lambda: restarts(run_dir) == 1, "its successor", process)
         assert all(is_alive(node) for node in nodes[1:])
-        assert fork_server_of(process) != server
+        assert (fork_server_of(process) == server) == (fault == "suspend")
         commands.terminated(process)
     result, complete = commands.saved(run_dir)
     assert result["stopped_by"] == "interrupt"

@@ -10,13 +10,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from typing import cast
 
+import psutil
+
 from veldt.errors import ConfigurationError
 from veldt.process_groups import temporary_folder
 from veldt.resources import limit_library_threads, raise_descriptor_limit
+
+_ANSWER_SECONDS = 0.5
 
 
 def server_context() -> ForkServerContext:
@@ -38,3 +45,22 @@ def warm_up(*modules: str) -> None:
             " TMPDIR to another, shorter path"
         ) from error
     temporary_folder()
+
+
+@contextmanager
+def kept_running() -> Iterator[None]:
+    """Within the block, which waits for the fork server, continue the server if it is stopped."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_ANSWER_SECONDS):
+            for child in psutil.Process().children():
+                with suppress(psutil.Error):
+                    if "multiprocessing.forkserver" in " ".join(child.cmdline()):
+                        child.resume()
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()

@@ -33,7 +33,7 @@ from veldt.backends.base import (
     run_group,
 )
 from veldt.backends.checkpoint_parts import captured_node
-from veldt.backends.process.forkserver import server_context
+from veldt.backends.process.forkserver import kept_running, server_context
 from veldt.backends.shared_memory.fabric import Fabric, SentFabric
 from veldt.backends.shared_memory.memory import Block, Descriptor
 from veldt.checkpoints.store import CheckpointError, CheckpointStore, read_part
@@ -224,7 +224,8 @@ class NodeProcess:
         self._errors, writer = os.pipe()
         own = replace(launch, lifeline=Descriptor(reader), errors=Descriptor(writer))
         try:
-            self._process = _launched(own, self.group.name)
+            with kept_running():
+                self._process = _launched(own, self.group.name)
         except BaseException:
             # Closing the lifeline also ends a process that was started without an answer.
             os.close(self._lifeline)
@@ -255,7 +256,8 @@ class NodeProcess:
         kill_group(self.process_id)
 
     def cause_of_death(self) -> str:
-        self._process.join(_EXIT_CODE_SECONDS)
+        with kept_running():
+            self._process.join(_EXIT_CODE_SECONDS)
         code = self._process.exitcode or 0
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
@@ -290,7 +292,7 @@ class NodeProcess:
         os.close(self._errors)
         if self.end != self._process.sentinel:
             os.close(self.end)
-        with contextlib.suppress(ValueError):  # it is stuck in the kernel
+        with kept_running(), contextlib.suppress(ValueError):  # it is stuck in the kernel
             self._process.join(_EXIT_CODE_SECONDS)
             self._process.close()
 
