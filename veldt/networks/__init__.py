@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encoders, recurrent cores, heads and action distributions; weights are one flat vector."""
 
-from veldt.networks.acting import Memory, Outputs, Player
+from veldt.networks.acting import Memory, Outputs, Player, acting_step
 from veldt.networks.distributions import MASKED_LOGIT, Gaussian, TanhGaussian, make_distribution
 from veldt.networks.factory import FirstWeights, NetworkFactory, tensors_of
 from veldt.networks.flat_parameters import FlatParameters
@@ -45,6 +45,7 @@ __all__ = [
     "SACOutput",
     "TD3Network",
     "TanhGaussian",
+    "acting_step",
     "load_moment_sums",
     "make_distribution",
     "make_network",

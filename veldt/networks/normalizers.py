@@ -119,6 +119,11 @@ class ObservationNormalizer(nn.Module):
             normalized[leaf.name] = centred.mul_(scale).clamp_(-CLIP, CLIP)
         return normalized
 
+    def vector_moments(self) -> dict[str, RunningMoments]:
+        """Moments of the vector leaves by name."""
+        pairs = zip(self.leaves, self._moments, strict=True)
+        return {leaf.name: moments for leaf, moments in pairs if leaf.kind == "vector"}
+
     def update(self, observations: dict[str, Tensor], valid: Tensor) -> None:
         for leaf, moments in zip(self.leaves, self._moments, strict=True):
             rows, counted = observations[leaf.name].reshape(-1, *leaf.shape), valid.reshape(-1)

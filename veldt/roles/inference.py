@@ -20,7 +20,7 @@ import torch
 
 from veldt.context import NodeContext
 from veldt.environments import Environments
-from veldt.networks import FlatParameters, Network, NetworkFactory
+from veldt.networks import FlatParameters, Network, NetworkFactory, acting_step
 from veldt.ports import ParameterSource, RequestServer
 from veldt.role import Part, Role
 from veldt.roles.cuda_graphs import CudaGraphs
@@ -41,7 +41,8 @@ _MOST_GRAPHS = 16  # each keeps the memory of its activations
 def forward_pass(network: Network, device: torch.device) -> ForwardPass:
     if device.type == "cuda":
         return CudaForwardPass(network, device)
-    return lambda inputs, state: network.step(inputs, state, inputs["first"])
+    step = acting_step(network)
+    return lambda inputs, state: step(inputs, state, inputs["first"])
 
 
 class CudaForwardPass:

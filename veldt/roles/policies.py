@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from veldt.context import NodeContext
-from veldt.networks import FlatParameters, NetworkFactory, make_distribution
+from veldt.networks import FlatParameters, NetworkFactory, acting_step, make_distribution
 from veldt.ports import ParameterSource, Policy, RequestClient, StreamClient
 from veldt.role import Part
 from veldt.roles.selection import SampleActions, Selection
@@ -48,6 +48,7 @@ class LocalPolicy(Policy):
     def open(self, context: NodeContext, widths: Sequence[int]) -> None:
         self._network = self.network.blank().eval()  # weights come from the board
         self._vector = FlatParameters(self._network).numpy()
+        self._step = acting_step(self._network)
         self.selection.open(self._network, context)
         self._version, self._rows_since_refresh = -1, self.refresh_rows
         self._states: list[State] = [self._network.initial_state(width) for width in widths]
@@ -75,7 +76,7 @@ class LocalPolicy(Policy):
         with torch.inference_mode():
             tensors = {name: torch.from_numpy(arrays[name][row]) for name in network.input_names}
             first = torch.from_numpy(arrays["first"][row])
-            outputs, self._states[group] = network.step(tensors, state, first)
+            outputs, self._states[group] = self._step(tensors, state, first)
             reply = self.selection(outputs, tensors)
         reply.version = self._version
         self._replies[group] = reply
