@@ -8,6 +8,7 @@ import torch
 import transcriptions as slow
 from network_specs import make_spec, vector
 
+import veldt
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions, VTraceOptions
 from veldt.losses.ppo import (
     PPO,
@@ -15,7 +16,7 @@ from veldt.losses.ppo import (
     ClippedOptions,
     scale_by_divergence,
 )
-from veldt.losses.trajectories import INDEX, select_rows
+from veldt.losses.trajectories import INDEX, TrajectoryReader, select_rows
 from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.optimizers import OptimizerOptions, make_optimizer
 from veldt.options.fields import changed
@@ -326,6 +327,39 @@ def test_rows_that_are_too_old_do_not_count_and_shrink_the_step(masks):
     np.testing.assert_array_equal(rows, 3 * ENVS + np.flatnonzero(counted[3:]))
     loss = objective.after_loss(objective(part))
     assert float(loss.learning_rate_scale) == pytest.approx(young / counted.sum())
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "veldt/Catch-v0"])
+def test_without_lag_what_acted_is_recalled_as_the_network_would_say_it_again(
+    env, monkeypatch, tmp_path
+):
+    """In real runs of ppo, whose trajectories have ends, time limits and normalised inputs."""
+    compared = []
+    recall = TrajectoryReader.recall
+
+    def both(self, batch):
+        recalled = recall(self, batch)
+        with torch.no_grad():
+            asked = self.evaluate(batch)
+        for name in ("logits", "values", "log_probs", "log_rhos"):
+            close = {"rtol": 1e-4, "atol": 1e-4}
+            torch.testing.assert_close(getattr(recalled, name), getattr(asked, name), **close)
+        torch.testing.assert_close(recalled.rows, asked.rows, rtol=1e-4, atol=1e-4)
+        compared.append(int(batch["truncated"].sum() + batch["terminated"].sum()))
+        return recalled
+
+    monkeypatch.setattr(TrajectoryReader, "recall", both)
+    veldt.train(
+        "ppo",
+        env=env,
+        backend="serial",
+        total_env_steps=12_000,
+        evaluation_episodes=0,
+        quiet=True,
+        run_dir=str(tmp_path / "run"),
+    )
+    assert len(compared) >= 5
+    assert sum(compared) > 0
 
 
 @pytest.mark.parametrize("correction", slow.CORRECTIONS)

@@ -149,6 +149,25 @@ def test_env_actions_respect_the_bounds():
     assert squashed.dtype == clipped.dtype == np.float32
 
 
+@pytest.mark.parametrize(
+    "distribution",
+    [
+        Categorical(4),
+        MultiCategorical((2, 4, 3)),
+        Gaussian((-1.0, -2.0), (1.0, 2.0)),
+        TanhGaussian((-1.0, -2.0), (1.0, 2.0)),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_log_prob_and_entropy_are_the_same_together(distribution):
+    random = np.random.default_rng(0)
+    params = torch.from_numpy(random.normal(size=(5, distribution.num_params)).astype(np.float32))
+    action = torch.from_numpy(distribution.sample(params.numpy(), random))
+    log_prob, entropy = distribution.log_prob_and_entropy(params, action)
+    torch.testing.assert_close(log_prob, distribution.log_prob(params, action))
+    torch.testing.assert_close(entropy, distribution.entropy(params))
+
+
 def test_auto_squashes_only_between_finite_bounds():
     finite = ActionSpec("box", (), (-1.0,), (1.0,), (1,))
     endless = ActionSpec("box", (), (-math.inf,), (math.inf,), (1,))

@@ -29,7 +29,7 @@ from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.learner import Learner
 from veldt.roles.pacing import Pacing
 from veldt.roles.policies import LocalPolicy
-from veldt.roles.selection import DrawOptions, SampleActions
+from veldt.roles.selection import KEPT, DrawOptions, SampleActions
 from veldt.topology import Topology
 
 
@@ -58,8 +58,8 @@ def build(config: Config, problem: Problem) -> Topology:
         problem = problem.in_one_actor()
     network = problem.network("policy_value", config.loss)
     environments = problem.environments()
-    layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
-    selection = SampleActions(pink_share=config.exploration.noise_share)
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments, KEPT)
+    selection = SampleActions(keep_value=True, pink_share=config.exploration.noise_share)
 
     topology = Topology(network)
     weights = topology.board("weights", network)
@@ -81,7 +81,7 @@ def build(config: Config, problem: Problem) -> Topology:
         Learner(
             network,
             pacing.batches(trajectories, problem),
-            PPO(config.loss),
+            PPO(config.loss, without_lag=True),
             LocalOptimizer(config.optimizer),
             weights.source(),
             weights.sink,

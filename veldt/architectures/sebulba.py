@@ -33,7 +33,7 @@ from veldt.roles.inference import BatchedPolicy, BatchRule, SharedMemoryInferenc
 from veldt.roles.learner import Learner
 from veldt.roles.pacing import Eta, Pacing
 from veldt.roles.policies import SharedMemoryPolicy
-from veldt.roles.selection import DrawOptions, SampleActions
+from veldt.roles.selection import KEPT, DrawOptions, SampleActions
 from veldt.topology import Topology
 
 
@@ -61,7 +61,7 @@ class Config(Options):
 def build(config: Config, problem: Problem) -> Topology:
     network = problem.network("policy_value", config.loss)
     environments = problem.environments(config.groups_per_actor)
-    layout = problem.trajectory_layout(network, config.trajectory_steps, environments)
+    layout = problem.trajectory_layout(network, config.trajectory_steps, environments, KEPT)
     num_groups = config.groups_per_actor * problem.num_actors
 
     topology = Topology(network)
@@ -81,7 +81,7 @@ def build(config: Config, problem: Problem) -> Topology:
                 gamma=config.loss.gamma,
             ),
         )
-    selection = SampleActions(pink_share=config.exploration.noise_share)
+    selection = SampleActions(keep_value=True, pink_share=config.exploration.noise_share)
     # A pass on a GPU takes as long for many groups as for one; half of them step meanwhile.
     together = 1 if problem.compute.device == "cpu" else max(1, num_groups // 4)
     policy = BatchedPolicy(network, weights.source(), selection, problem.compute.device)
@@ -102,7 +102,7 @@ def build(config: Config, problem: Problem) -> Topology:
         Learner(
             network,
             pacing.batches(trajectories, problem, config.groups_per_actor),
-            PPO(config.loss),
+            PPO(config.loss, without_lag=config.eta == 0),
             LocalOptimizer(config.optimizer),
             weights.source(),
             weights.sink,

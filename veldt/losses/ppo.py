@@ -190,9 +190,12 @@ class PPOOptions(Options):
 
 
 @dataclass(frozen=True)
-class WithPPO(TargetOptions):
-    """Base of options of PPO's loss."""
+class ClippedOptions(TargetOptions):
+    """PPO's loss on V-trace targets. The value error carries 1/2: 0.5 elsewhere is 1 here."""
 
+    correction: Correction = "clip"
+    value_coefficient: Annotated[NotNegative, LOSS_OPTIONS] = 1.0
+    """Weight of half the squared value error."""
     ppo: PPOOptions = PPOOptions()
 
     def network_options(self, shape: NetworkOptions, spec: EnvironmentSpec) -> NetworkOptions:
@@ -201,24 +204,21 @@ class WithPPO(TargetOptions):
 
 
 @dataclass(frozen=True)
-class ClippedOptions(WithPPO):
-    """PPO's loss on V-trace targets. The value error carries 1/2: 0.5 elsewhere is 1 here."""
-
-    correction: Correction = "clip"
-    value_coefficient: Annotated[NotNegative, LOSS_OPTIONS] = 1.0
-    """Weight of half the squared value error."""
-
-
-@dataclass(frozen=True)
-class SynchronousOptions(WithPPO, ActorCriticOptions):
+class SynchronousOptions(ActorCriticOptions):
     """A2C's loss, or PPO's where a batch gives several gradient steps (`clip`: as published)."""
+
+    ppo: PPOOptions = PPOOptions()
+
+    def network_options(self, shape: NetworkOptions, spec: EnvironmentSpec) -> NetworkOptions:
+        shape = super().network_options(shape, spec)
+        return replace(shape, normalize_values=self.ppo.normalize_values)
 
 
 @dataclass(eq=False)
 class Clipped(OverTrajectories):
     """Base of PPO and APPO, which mask rows of a batch [T+1, B] that are too old."""
 
-    options: WithPPO
+    options: ClippedOptions | SynchronousOptions
 
     def open(self, network: Network) -> None:
         assert isinstance(network, PolicyValueNetwork)
@@ -303,10 +303,15 @@ class PPO(Clipped):
 
     Args:
         options: Discount, clip ranges, weights of the terms, epochs and minibatches.
+        without_lag: Whether all rows were generated with the newest weights and stored their
+            values, so that they are not evaluated again.
     """
+
+    without_lag: bool = False
 
     def open(self, network: Network) -> None:
         super().open(network)
+        self._recalls = self.without_lag and network.core is None
         self._states = [f"state.{name}" for name in network.state_fields()]
         self._random = torch.Generator().manual_seed(self.seed)
         # Invalid rows are left out, or masked: a recorded CUDA graph has one shape, and a
@@ -339,7 +344,7 @@ class PPO(Clipped):
     def _prepared(self, batch: Tensors) -> Tensors:
         """All that the loss needs, [T, B, ...]."""
         options, network = self.options, self._network
-        seen = self._reader.evaluate(batch)
+        seen = self._reader.recall(batch) if self._recalls else self._reader.evaluate(batch)
         targets = ppo_targets(seen.log_rhos, seen.rows, options.traces, options.correction)
         valid = self._valid_rows(batch, seen.ignored)
         centre, advantages = self._corrected(seen, targets.advantages, valid)
@@ -397,9 +402,9 @@ class PPO(Clipped):
         estimates it: a squashed normal's own entropy costs more than the loss.
         """
         distribution = self._network.distribution
-        log_probs = distribution.log_prob(logits, action)
         if self.options.entropy_coefficient:
-            return log_probs, distribution.entropy(logits)
+            return distribution.log_prob_and_entropy(logits, action)
+        log_probs = distribution.log_prob(logits, action)
         return log_probs, -log_probs.detach()
 
     def learning_rate_scale(self) -> float:

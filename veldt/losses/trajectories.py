@@ -66,6 +66,21 @@ class TrajectoryReader:
         return Evaluated(logits, values, log_probs, behaviour, log_rhos, rows, rows.ignored)
 
     @torch.no_grad()
+    def recall(self, batch: Tensors) -> Evaluated:
+        """The same for rows that acted with these very weights and stored their values.
+
+        The network is evaluated on the last row only. Not for networks with memory."""
+        network = self._network
+        assert network.distribution is not None
+        last = {name: batch[name][-1] for name in network.input_names}
+        bootstrap, _ = network.step(last, (), batch["first"][-1])
+        logits, values = batch["behaviour_logits"][:-1], batch["behaviour_value"][:-1]
+        log_probs = network.distribution.log_prob(logits, batch["action"][:-1])
+        rows = self._rows(batch, torch.cat((values, bootstrap.value[None])), ())
+        nothing = torch.zeros_like(log_probs)
+        return Evaluated(logits, values, log_probs, log_probs, nothing, rows, rows.ignored)
+
+    @torch.no_grad()
     def _rows(self, batch: Tensors, values: Tensor, states: tuple[Tensor, ...]) -> Rows:
         """What happened, beside `values` of all T + 1 rows."""
         rewards = batch["reward"][:-1] * self._network.reward_scale()

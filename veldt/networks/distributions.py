@@ -44,6 +44,10 @@ class Distribution(ABC):
     @abstractmethod
     def entropy(self, params: Tensor) -> Tensor: ...
 
+    def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Both, sharing what they have in common."""
+        return self.log_prob(params, action), self.entropy(params)
+
     @abstractmethod
     def kl(self, p: Tensor, q: Tensor) -> Tensor:
         """KL(p || q)."""
@@ -60,6 +64,11 @@ class Distribution(ABC):
 def _log_softmax(logits: Tensor) -> Tensor:
     # Choices first, [n, ...]: reductions over a short last axis are 2 to 5 times slower.
     return F.log_softmax(logits.movedim(-1, 0).contiguous(), dim=0)
+
+
+def _entropy(log_probs: Tensor) -> Tensor:
+    """Of log probabilities [n, ...]."""
+    return -(log_probs.exp() * log_probs).sum(0)
 
 
 class Categorical(Distribution):
@@ -82,8 +91,11 @@ class Categorical(Distribution):
         return _log_softmax(params).gather(0, action.unsqueeze(0)).squeeze(0)
 
     def entropy(self, params: Tensor) -> Tensor:
+        return _entropy(_log_softmax(params))
+
+    def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = _log_softmax(params)
-        return -(log_probs.exp() * log_probs).sum(0)
+        return log_probs.gather(0, action.unsqueeze(0)).squeeze(0), _entropy(log_probs)
 
     def kl(self, p: Tensor, q: Tensor) -> Tensor:
         log_p, log_q = _log_softmax(p), _log_softmax(q)
@@ -121,6 +133,10 @@ class MultiCategorical(Distribution):
 
     def entropy(self, params: Tensor) -> Tensor:
         return self._single.entropy(self._rows(params)).sum(-1)
+
+    def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        log_prob, entropy = self._single.log_prob_and_entropy(self._rows(params), action)
+        return log_prob.sum(-1), entropy.sum(-1)
 
     def kl(self, p: Tensor, q: Tensor) -> Tensor:
         return self._single.kl(self._rows(p), self._rows(q)).sum(-1)

@@ -21,6 +21,7 @@ from veldt.devices import Compute
 from veldt.environments import EnvironmentFactory, Interface
 from veldt.errors import ConfigurationError
 from veldt.families import family, preset_names
+from veldt.losses.ppo import PPO
 from veldt.networks import FirstWeights, NetworkOptions
 from veldt.optimizers import Schedule
 from veldt.options import DEFAULT_ENV_STEPS, RunOptions
@@ -225,6 +226,8 @@ def _add_lag(topology: Topology, updates: int) -> None:
         elif isinstance(role, Learner) and isinstance(role.gradients, Hogwild):
             model = replace(role.gradients.model, history=history)
             node.role = replace(role, gradients=replace(role.gradients, model=model))
+        elif isinstance(role, Learner) and isinstance(role.objective, PPO):
+            node.role = replace(role, objective=replace(role.objective, without_lag=False))
     if not lagged and history is None:
         raise ConfigurationError(
             f"in {topology.architecture} no actor or server reads weights from a board, so"
