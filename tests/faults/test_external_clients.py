@@ -98,7 +98,9 @@ def test_a_run_that_nobody_comes_to_ends_in_time(tmp_path):
     }
     (tmp_path / "spaces.json").write_text(json.dumps(spaces))
     env = f"external:127.0.0.1:{free_port()}?spaces=spaces.json"
-    done = run(tmp_path, "train", "seed_rl", "--env", env, "--max-seconds", "4", "--run-dir", "run")
+    done = run(
+        tmp_path, "train", "seed_rl", "--env", env, "--max-seconds", "12", "--run-dir", "run"
+    )
     assert done.returncode == 0, done.stderr
     assert "no client is connected: waiting at 127.0.0.1" in done.stdout
     result = json.loads((tmp_path / "run" / "result.json").read_text())

@@ -208,7 +208,7 @@ def trained(case: Case, folder: Path) -> str | None:
     folder.mkdir()
     arguments = [f"--env={architectures.example_env(case.architecture)}", "--backend=serial"]
     arguments += ["--run-dir=run", "--quiet", *case.arguments(*OF_TRAINED_SAMPLES)]
-    ends = {"max_seconds": 1.0, "total_env_steps": 3000, "evaluation_episodes": 0}
+    ends = {"max_seconds": 20.0, "total_env_steps": 3000, "evaluation_episodes": 0}
     for name in ends.keys() - case.values.keys():
         arguments.append(f"--{name.replace('_', '-')}={ends[name]}")
     try:
