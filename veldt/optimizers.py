@@ -34,7 +34,7 @@ class Schedule:
     """Time of day, which all machines of a run have in common."""
 
     def passed(self, env_steps: float) -> float:
-        """The share after a learner has trained on so many env steps."""
+        """The share that has passed once a learner has trained on `env_steps`."""
         if self.env_steps is not None:
             return min(1.0, env_steps / self.env_steps)
         return min(1.0, max(0.0, (time.time() - self.began) / self.seconds))

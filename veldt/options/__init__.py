@@ -121,7 +121,7 @@ class RunOptions(Options):
     evaluation_episodes: CountOrNone = 20
     """Fresh episodes that confirm a target and that are played at the end; 0: none at the end."""
     evaluate_every: Annotated[int, Bounds(1, 1e15)] | str | None = None
-    """Evaluate during the run, every so many env steps (50000) or seconds (60s): a learning curve
+    """Evaluate during the run, every N env steps (50000) or seconds (60s): a learning curve
     without exploration."""
     extra_lag: Annotated[int, Bounds(0, 10_000)] = 0
     """For experiments: actors use weights this many updates older than the newest."""
