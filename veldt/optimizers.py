@@ -102,8 +102,7 @@ class Optimizer(ABC):
         if 0.0 < limit < self.last_norm:
             gradient.mul_(limit / self.last_norm)
         self.count.add_(1.0)
-        rate = self.options.learning_rate * learning_rate_scale
-        self._apply(gradient, torch.tensor(rate, dtype=torch.float64))
+        self._apply(gradient, self.options.learning_rate * learning_rate_scale)
         return True
 
     @torch.no_grad()
@@ -127,10 +126,12 @@ class Optimizer(ABC):
         self.state_vector.copy_(state)
 
     @abstractmethod
-    def _apply(self, gradient: Tensor, learning_rate: Tensor) -> None:
-        """Update the vector without reading any number."""
+    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
+        """Update the vector; with a learning rate on the device, without reading any number."""
 
-    def _add_ratio(self, target: Tensor, numerator: Tensor, root: Tensor, factor: Tensor) -> Tensor:
+    def _add_ratio(
+        self, target: Tensor, numerator: Tensor, root: Tensor, factor: float | Tensor
+    ) -> Tensor:
         """target += factor * numerator / root, in place."""
         return target.add_(torch.div(numerator, root, out=self._scratch).mul_(factor))
 
@@ -138,7 +139,7 @@ class Optimizer(ABC):
 class SGD(Optimizer):
     """m <- mu m + d; theta -= lr m."""
 
-    def _apply(self, gradient: Tensor, learning_rate: Tensor) -> None:
+    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
         if self.options.momentum:
             gradient = self.moments[0].mul_(self.options.momentum).add_(gradient)
         self.vector.sub_(torch.mul(gradient, learning_rate, out=self._scratch))
@@ -148,7 +149,7 @@ class RMSProp(Optimizer):
     """g <- a g + (1 - a) d^2; theta -= lr d / sqrt(g + eps). Centered: g - mean(d)^2 in place of g.
     With momentum: m <- mu m + lr d / sqrt(g + eps); theta -= m."""
 
-    def _apply(self, gradient: Tensor, learning_rate: Tensor) -> None:
+    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
         options, square = self.options, self.moments[0]
         square.mul_(options.rmsprop_decay).addcmul_(
             gradient, gradient, value=1.0 - options.rmsprop_decay
@@ -171,7 +172,7 @@ class RMSProp(Optimizer):
 class AdaGrad(Optimizer):
     """g <- g + d^2; theta -= lr d / sqrt(g + eps)."""
 
-    def _apply(self, gradient: Tensor, learning_rate: Tensor) -> None:
+    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
         square = self.moments[0].addcmul_(gradient, gradient)
         root = torch.add(square, self.options.optimizer_epsilon, out=self._scratch).sqrt_()
         self._add_ratio(self.vector, gradient, root, -learning_rate)
@@ -180,12 +181,13 @@ class AdaGrad(Optimizer):
 class Adam(Optimizer):
     """m <- b1 m + (1 - b1) d; v <- b2 v + (1 - b2) d^2; both corrected for their start at zero."""
 
-    def _apply(self, gradient: Tensor, learning_rate: Tensor) -> None:
+    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
         (mean, square), beta1, beta2 = self.moments, self.options.adam_beta1, _ADAM_BETA2
-        count = self.count.double()
+        # On the host, numbers are three times as fast as tensors of one.
+        count = self.count.double() if self.count.is_cuda else float(self.count)
         mean.lerp_(gradient, 1.0 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
-        root = torch.sqrt(square, out=self._scratch).div_((1.0 - beta2**count).sqrt())
+        root = torch.sqrt(square, out=self._scratch).div_((1.0 - beta2**count) ** 0.5)
         root.add_(self.options.optimizer_epsilon)
         self._add_ratio(self.vector, mean, root, -learning_rate / (1.0 - beta1**count))
 
@@ -194,7 +196,7 @@ class RAdam(Optimizer):
     """Adam whose steps are divided by the root only once its mean square is known well, and then
     scaled by how well (Liu et al., 2020)."""
 
-    def _apply(self, gradient: Tensor, learning_rate: Tensor) -> None:
+    def _apply(self, gradient: Tensor, learning_rate: float | Tensor) -> None:
         (mean, square), beta1, beta2 = self.moments, self.options.adam_beta1, _ADAM_BETA2
         count = self.count.double()
         mean.lerp_(gradient, 1.0 - beta1)
