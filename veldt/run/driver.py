@@ -382,7 +382,7 @@ class Run:
             self._begin_evaluation(self._weights(), self._telemetry.env_steps, None)
 
     def _within_limit(self, most: float, after_limit: float) -> float:
-        """`most` seconds, or fewer: what is left until `after_limit` seconds after --max-seconds."""
+        """`most` seconds, or fewer: what is left until `after_limit` seconds after the limit."""
         limit = self._options.max_seconds
         if limit is None:
             return most
