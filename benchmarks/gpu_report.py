@@ -68,12 +68,12 @@ def _pong(runs: list[dict[str, Any]]) -> str:
             first = f"{reached['seconds']:.0f} | {reached['mean']:.1f}"
         known = [c for c in run["checkpoints"] if c["mean"] is not None]
         lines.append(
-            f"| {run['seed']} | {first} | {known[-1]['mean']:.1f} | {result['env_steps_per_second']:,.0f} |"
-            f" {result['policy_lag']['mean']:.1f} |"
+            f"| {run['seed']} | {first} | {known[-1]['mean']:.1f}"
+            f" | {result['env_steps_per_second']:,.0f} | {result['policy_lag']['mean']:.1f} |"
         )
     lines.append(
-        "\nThe first of several checkpoints that reach 20 is an optimistic choice: the rate does not"
-        " decay, and a score may fall again, as the last ones show.\n"
+        "\nThe first of several checkpoints that reach 20 is an optimistic choice: the rate does"
+        " not decay, and a score may fall again, as the last ones show.\n"
     )
     return "\n".join(lines)
 
