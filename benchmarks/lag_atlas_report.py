@@ -120,44 +120,43 @@ def kept(correction: str, lag: int) -> Callable[[Atlas], np.ndarray]:
     return lambda atlas: atlas.score(correction, lag) - KEPT * atlas.score(correction, 0)
 
 
-_AREAL, _IMPALA = "Fu et al., 2025 (AReaL)", "Espeholt et al., 2018 (IMPALA)"
 _KEPT = {"bound": 0.0, "matters": 0.0}
 SENTENCES = (
-    Sentence("PPO's clip to the behaviour policy falls behind from staleness 1 to 4", _AREAL,
-             "clip: score at lag 0 minus at 4", loss("clip", 4), ("clip",)),
-    Sentence("Decoupled PPO keeps its score up to staleness 4", _AREAL,
-             "decoupled: score at lag 4 minus 90% of that at 0", kept("decoupled", 4),
-             ("decoupled",), **_KEPT),
-    Sentence("Under staleness decoupled PPO is better than PPO", _AREAL,
-             "decoupled minus clip at lags 4, 8 and 16", gain("decoupled", "clip", 4, 8, 16),
+    Sentence("PPO's clip falls behind from staleness 1 to 4", "AReaL",
+             "`clip`: 0 minus 4", loss("clip", 4), ("clip",)),
+    Sentence("Decoupled PPO keeps its score up to staleness 4", "AReaL",
+             "`decoupled`: 4 minus 90% of 0", kept("decoupled", 4), ("decoupled",), **_KEPT),
+    Sentence("Under staleness decoupled PPO is better than PPO", "AReaL",
+             "`decoupled` minus `clip`, 4 to 16", gain("decoupled", "clip", 4, 8, 16),
              ("decoupled", "clip")),
-    Sentence("Truncated importance sampling prevents collapse", "Yao et al., 2025 (TIS)",
-             "tis minus none at lags 8 to 64", gain("tis", "none", 8, 16, 32, 64),
+    Sentence("Truncated importance sampling prevents collapse", "TIS",
+             "`tis` minus `none`, 8 to 64", gain("tis", "none", 8, 16, 32, 64),
              ("tis", "none")),
-    Sentence("Masking rows with ratios outside a band prevents collapse",
-             "Ling Team, 2025 (IcePop)", "icepop minus none at lags 8 to 64",
-             gain("icepop", "none", 8, 16, 32, 64), ("icepop", "none")),
-    Sentence("M2PO is stable with data that is 256 updates old", "Zheng et al., 2025 (M2PO)",
-             "m2po: score at lag 256 minus 90% of that at 0", kept("m2po", 256),
-             ("m2po",), **_KEPT),
-    Sentence("Scaling the rate by the effective sample size is stable at a lag of 128",
-             "VCPO, 2026", "ess: score at lag 64, half of that, minus 90% of that at 0",
-             kept("ess", 64), ("ess",), **_KEPT),
-    Sentence("The scaled rate is what helps", "VCPO, 2026",
-             "ess minus vtrace, which has the same weights, at lags 16 to 256",
-             gain("ess", "vtrace", 16, 32, 64, 256), ("ess", "vtrace")),
-    Sentence("A staleness of 8 versions slows learning significantly", "OpenAI Five, 2019",
-             "clip: score at lag 0 minus at 8", loss("clip", 8), ("clip",)),
-    Sentence("V-trace is better than the one-step correction under lag", _IMPALA,
-             "vtrace minus one_step at lags 4 to 64", gain("vtrace", "one_step", 4, 8, 16, 32, 64),
+    Sentence("Masking ratios outside a band prevents collapse", "IcePop",
+             "`icepop` minus `none`, 8 to 64", gain("icepop", "none", 8, 16, 32, 64),
+             ("icepop", "none")),
+    Sentence("M2PO is stable with data 256 updates old", "M2PO",
+             "`m2po`: 256 minus 90% of 0", kept("m2po", 256), ("m2po",), **_KEPT),
+    Sentence("Rates scaled by the ESS are stable 128 updates off-policy", "VCPO",
+             "`ess`: 64 minus 90% of 0", kept("ess", 64), ("ess",), **_KEPT),
+    Sentence("The scaled rate is what helps", "VCPO",
+             "`ess` minus `vtrace`, 16 to 256", gain("ess", "vtrace", 16, 32, 64, 256),
+             ("ess", "vtrace")),
+    Sentence("A staleness of 8 versions slows learning significantly", "OpenAI Five",
+             "`clip`: 0 minus 8", loss("clip", 8), ("clip",)),
+    Sentence("V-trace is better than one-step correction", "IMPALA",
+             "`vtrace` minus `one_step`, 4 to 64", gain("vtrace", "one_step", 4, 8, 16, 32, 64),
              ("vtrace", "one_step")),
-    Sentence("V-trace is better than no correction under lag", _IMPALA,
-             "vtrace minus none at lags 4 to 64", gain("vtrace", "none", 4, 8, 16, 32, 64),
+    Sentence("V-trace is better than no correction", "IMPALA",
+             "`vtrace` minus `none`, 4 to 64", gain("vtrace", "none", 4, 8, 16, 32, 64),
              ("vtrace", "none")),
-    Sentence("Dropping rows beyond 8 versions protects learning", "prime-rl, 2025",
-             "drop minus none at lags 16 to 64", gain("drop", "none", 16, 32, 64),
+    Sentence("Dropping rows beyond 8 versions protects learning", "prime-rl",
+             "`drop` minus `none`, 16 to 64", gain("drop", "none", 16, 32, 64),
              ("drop", "none")),
 )  # fmt: skip
+
+
+BANDS = {"0": (0,), "1 to 8": (1, 2, 4, 8), "16 to 64": (16, 32, 64), "256": (256,)}
 
 
 def tables(atlas: Atlas) -> str:
@@ -166,31 +165,104 @@ def tables(atlas: Atlas) -> str:
         f" {len(LAGS)} lags and {len(TASKS)} tasks:"
         f" {len(atlas.seeds) * len(atlas.corrections) * len(LAGS) * len(TASKS):,} runs.",
         "",
-        "**Largest lag with at least 90% of the correction's own score without lag** (updates;"
-        " a star: a smaller lag has less).",
+        "By task, the largest lag that leaves 90% of the correction's own score without lag (*: a"
+        " smaller one leaves less); then the mean score of the tasks.",
         "",
-        "| correction | "
-        + " | ".join(f"{task}: score at 0 | largest lag" for task in TASKS)
-        + " |",
-        "|---|" + "---|" * 2 * len(TASKS),
+        "| correction | " + " | ".join((*TASKS, *(f"lag {band}" for band in BANDS))) + " |",
+        "|---|" + "---|" * (len(TASKS) + len(BANDS)),
     ]
     for name in atlas.corrections:
-        cells = [
-            f"{float(estimate(atlas.scores(task, name, 0)).value):.2f}"
-            f" | {atlas.tolerated(task, name)}"
-            for task in TASKS
-        ]
+        cells = [atlas.tolerated(task, name) for task in TASKS]
+        cells += [f"{middle(atlas.score(name, *lags)):.2f}" for lags in BANDS.values()]
         lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
-    lines += ["", "| sentence | source | here | verdict |", "|---|---|---|---|"]
+    lines += [
+        "",
+        *reading(atlas),
+        "",
+        "| published sentence | scores at these lags | verdict |",
+        "|---|---|---|",
+    ]
     for sentence in SENTENCES:
         if found := sentence.verdict(atlas):
             outcome, number = found
-            measured = f"{number.what}: {number.value:+.2f} [{number.low:+.2f}, {number.high:+.2f}]"
-            lines.append(f"| {sentence.text} | {sentence.source} | {measured} | **{outcome}** |")
+            measured = (
+                f"{number.what}: {number.value:+.2f} ({number.low:+.2f} to {number.high:+.2f})"
+            )
+            lines.append(f"| {sentence.text} ({sentence.source}) | {measured} | **{outcome}** |")
     lines.append("")
     for task in TASKS:
         lines += [f"![{task}: score, KL and effective sample size over lag](images/lag_{task}.png)"]
     return "\n".join(lines)
+
+
+def middle(values: np.ndarray) -> float:
+    return Criterion.over_seeds("", values, 0.0).value
+
+
+def reading(atlas: Atlas) -> list[str]:
+    """What lag costs, what helps and what to choose, in sentences that follow from the rows."""
+    costs = [
+        f"{middle(np.mean([atlas.scores(t, 'none', lag) for lag in BANDS['1 to 8']], axis=0)):.2f}"
+        f" on {t}"
+        for t in TASKS
+    ]
+    near, far = (leaders(atlas, *BANDS[band]) for band in ("1 to 8", "16 to 64"))
+    both = [name for name in near if name in far]
+    advice = (
+        listed(both)
+        if both
+        else f"{listed(near)} at lags up to 8, {listed(far)} above"
+    )
+    best = (
+        max(middle(atlas.score(c, *lags)) for c in atlas.corrections) for lags in BANDS.values()
+    )
+    ranks = [
+        ", ".join(f"{correlation(atlas, task, key):+.2f} on {task}" for task in TASKS)
+        for key in ("lag", "kl")
+    ]
+    return [
+        f"- **What it costs.** Without a correction the mean score over lags 1 to 8 is"
+        f" {', '.join(costs)}. The best correction of each band of lags has"
+        f" {' / '.join(f'{value:.2f}' for value in best)}.",
+        f"- **What does harm.** Over all cells, the rank correlation of the score with lag is"
+        f" {ranks[0]}; with KL it is {ranks[1]}.",
+        f"- **What helps.** Over lags 1 to 8 the highest scores are those of {listed(near)}, over"
+        f" 16 to 64 those of {listed(far)} (the first, and all whose interval of the difference to"
+        " it reaches 0).",
+        f"- **What to choose.** First bound lag (`--eta`). Then use {advice}.",
+    ]
+
+
+def leaders(atlas: Atlas, *lags: int) -> list[str]:
+    """The best correction over these lags, and those that are not clearly worse."""
+    scores = {name: atlas.score(name, *lags) for name in atlas.corrections}
+    ranked = sorted(scores, key=lambda name: -middle(scores[name]))
+    losses = {name: scores[ranked[0]] - scores[name] for name in ranked[1:]}
+    close = [n for n, lost in losses.items() if Criterion.over_seeds("", lost, 0.0).low <= 0.0]
+    return [ranked[0], *close]
+
+
+def listed(names: list[str]) -> str:
+    quoted = [f"`{name}`" for name in names]
+    return " or ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
+
+
+def correlation(atlas: Atlas, task: str, key: str) -> float:
+    """Of the ranks of score and lag, or of score and a measurement, over the cells of a task."""
+    cells = [(name, lag) for name in atlas.corrections for lag in LAGS]
+    scores = [atlas.scores(task, *cell).mean() for cell in cells]
+    other = [
+        cell[1] if key == "lag" else np.nanmean(atlas.values(task, *cell, key)) for cell in cells
+    ]
+    with np.errstate(invalid="ignore"):  # equal scores have no correlation
+        return float(np.corrcoef(_ranks(scores), _ranks(other))[0, 1])
+
+
+def _ranks(values: Any) -> np.ndarray:
+    """Ranks from 0; equal values share the mean of theirs."""
+    ordered = np.sort(values)
+    first, last = (np.searchsorted(ordered, values, side=side) for side in ("left", "right"))
+    return (first + last - 1) / 2
 
 
 def draw(atlas: Atlas, task: str, file: Path) -> None:
@@ -201,29 +273,30 @@ def draw(atlas: Atlas, task: str, file: Path) -> None:
     from matplotlib import pyplot
 
     colors = {name: f"C{index}" for index, name in enumerate(CORRECTIONS)}
-    figure, axes = pyplot.subplots(1, 5, figsize=(15, 3.2), constrained_layout=True)
-    places, ticks = np.arange(len(LAGS)), [str(lag) for lag in LAGS]
+    figure, grid = pyplot.subplots(2, 3, figsize=(11, 6), constrained_layout=True)
+    axes, places = grid.ravel(), np.arange(len(LAGS))
     for axis, family in zip(axes, FAMILIES, strict=False):
-        for name in (each for each in family if each in atlas.corrections):
+        names = [each for each in family if each in atlas.corrections]
+        for name in names:
             found = [estimate(atlas.scores(task, name, lag)) for lag in LAGS]
             middle, low, high = (
                 np.array([getattr(each, key) for each in found]) for key in ("value", "low", "high")
             )
-            axis.plot(places, middle, "o-", color=colors[name], label=name, markersize=3)
+            axis.plot(places, middle, "o-", color=colors[name], markersize=4)
             axis.fill_between(places, low, high, color=colors[name], alpha=0.15, linewidth=0)
-        axis.set_ylim(-0.05, 1.25)
-        axis.legend(fontsize="small", loc="lower left")
-    for axis, key in zip(axes[3:], ("kl", "ess"), strict=True):
+        axis.set(ylim=(-0.05, 1.25), ylabel="score", title="score: " + ", ".join(names))
+    for axis, key in zip(axes[3:], ("kl", "ess"), strict=False):
         for name in atlas.corrections:
             values = [np.nanmean(atlas.values(task, name, lag, key)) for lag in LAGS]
-            axis.plot(places, values, "-", color=colors[name], linewidth=1)
-    axes[0].set_ylabel("score (0: random, 1: best without lag)")
+            axis.plot(places, values, "-", color=colors[name], label=name)
     axes[3].set(yscale="log", ylim=(1e-5, 1e3), title="KL(behaviour || learner)")
-    axes[4].set(ylim=(0, 1.05), title="effective share of rows")
-    for axis in axes:
-        axis.set_xticks(places, ticks)
+    axes[4].set(ylim=(0, 1.05), title="effective share of the rows")
+    for axis in axes[:5]:
+        axis.set_xticks(places, [str(lag) for lag in LAGS])
         axis.set_xlabel("lag (updates)")
         axis.spines[["top", "right"]].set_visible(False)
+    axes[5].axis("off")
+    axes[5].legend(*axes[4].get_legend_handles_labels(), loc="center", title="correction", ncols=2)
     figure.suptitle(task)
     figure.savefig(file, dpi=80)
     pyplot.close(figure)

@@ -26,16 +26,23 @@ class Task:
 
 
 _LSTM = "--env-options delay_env_steps=20 --recurrent lstm"
+_PACED = ("sebulba", "areal", "pqn")
 TASKS = (
-    Task("CartPole-v1", 475.0, ("impala", "ppo", "sample_factory"), ("ppo", "dqn"), 60.0),
-    Task("Acrobot-v1", -100.0, ("impala", "ppo", "sample_factory"), ("ppo", "dqn"), 60.0),
-    Task("veldt/Catch-v0", 0.95, ("ppo", "sample_factory", "impala"), (), 60.0),
+    Task("CartPole-v1", 475.0, ("impala", "ppo", "sample_factory", *_PACED), ("ppo", "dqn"), 60.0),
+    Task("Acrobot-v1", -100.0, ("impala", "ppo", "sample_factory", *_PACED), ("ppo", "dqn"), 60.0),
+    Task("veldt/Catch-v0", 0.95, ("ppo", "sample_factory", "impala", *_PACED), (), 60.0),
     Task("FrozenLake-v1", 0.7, ("ppo", "sample_factory"), ("ppo",), 60.0),
     Task("CliffWalking-v1", -15.0, ("impala", "dqn", "ppo"), ("ppo",), 90.0),
     Task("Taxi-v4", 7.0, ("ppo", "sample_factory"), ("ppo",), 90.0),
     Task("veldt/Memory-v0", 0.9, (f"ppo {_LSTM}", f"sample_factory {_LSTM}"), (), 90.0),
     Task("MountainCar-v0", -130.0, ("dqn", "apex"), ("dqn", "ppo"), 120.0),
-    Task("Pendulum-v1", -200.0, ("sample_factory", "ppo", "sac"), ("sac", "ppo"), 90.0),
+    Task(
+        "Pendulum-v1",
+        -200.0,
+        ("sample_factory", "ppo", "sac", "sebulba", "areal"),
+        ("sac", "ppo"),
+        90.0,
+    ),
     Task("MountainCarContinuous-v0", 90.0, ("ppo", "sample_factory", "sac"), ("ppo", "sac"), 120.0),
     Task("veldt/NestedDict-v0", 19.0, ("sample_factory", "impala", "ppo"), (), 120.0),
     Task("LunarLander-v3", 200.0, ("ppo", "sample_factory"), ("ppo", "dqn"), 180.0),
@@ -47,7 +54,7 @@ TASKS = (
         Task(
             f"MinAtar/{game}-v1",
             None,
-            ("ppo", "sample_factory"),
+            ("ppo", "sample_factory", *(_PACED if game == "Breakout" else ())),
             ("ppo", "ppo_defaults"),
             7_200.0,
             3_000_000,

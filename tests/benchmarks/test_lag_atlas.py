@@ -37,9 +37,9 @@ def test_verdicts_follow_the_rule():
     rows = synthetic(lambda name, lag: max(0.0, 1.0 - falling.get(name, 0.0) * lag))
     atlas = report.Atlas(list(rows))
     outcomes = {each.number: each.verdict(atlas)[0] for each in report.SENTENCES}
-    assert outcomes["clip: score at lag 0 minus at 4"] == "holds"
-    assert outcomes["vtrace minus one_step at lags 4 to 64"] == "does not hold"
-    assert outcomes["tis minus none at lags 8 to 64"] == "holds"
+    assert outcomes["`clip`: 0 minus 4"] == "holds"
+    assert outcomes["`vtrace` minus `one_step`, 4 to 64"] == "does not hold"
+    assert outcomes["`tis` minus `none`, 8 to 64"] == "holds"
 
 
 def test_a_correction_that_was_not_measured_is_left_out():
