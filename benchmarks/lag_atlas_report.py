@@ -208,11 +208,7 @@ def reading(atlas: Atlas) -> list[str]:
     ]
     near, far = (leaders(atlas, *BANDS[band]) for band in ("1 to 8", "16 to 64"))
     both = [name for name in near if name in far]
-    advice = (
-        listed(both)
-        if both
-        else f"{listed(near)} at lags up to 8, {listed(far)} above"
-    )
+    advice = listed(both) if both else f"{listed(near)} at lags up to 8, {listed(far)} above"
     best = (
         max(middle(atlas.score(c, *lags)) for c in atlas.corrections) for lags in BANDS.values()
     )
