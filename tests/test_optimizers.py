@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from veldt.optimizers import (
-    OptimizerOptions,
-    make_optimizer,
-    state_size,
-)
+from veldt.optimizers import OptimizerOptions, make_optimizer, state_size
 
 _RMSPROP = OptimizerOptions("rmsprop", 0.01, rmsprop_decay=0.9, optimizer_epsilon=0.1)
 CONFIGS = {

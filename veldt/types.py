@@ -130,6 +130,8 @@ class ActionSpec:
 
 
 ACTION_MASK = "action_mask"
+POLICY = "observation.policy"
+"""The leaf with the number of the agent's policy, where a game's agents have several."""
 LAST_ACTION = "last_action"
 LAST_REWARD = "last_reward"
 VALUE_TAKEN, VALUE_BEST = "value_taken", "value_best"
@@ -156,6 +158,8 @@ class EnvironmentSpec:
     frames_per_step: int = 1
     rows_per_env_step: int = 1
     """In a turn-based game every seat records one row per env step, whether it moved or waited."""
+    policies: tuple[str, ...] = ()
+    """Name of the policy of each agent of a game, whose columns alternate; empty: all share one."""
 
     def observed(self) -> str:
         """The observation as text."""

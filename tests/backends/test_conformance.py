@@ -34,10 +34,7 @@ BOARD_SIZE = 20_000
 
 
 def many_to_one(
-    num_producers: int = 3,
-    num_slots: int = 5,
-    limit: int = 1 << 40,
-    stall_after: int = 1 << 40,
+    num_producers: int = 3, num_slots: int = 5, limit: int = 1 << 40, stall_after: int = 1 << 40
 ) -> Topology:
     """Producers first, then the consumer."""
     topology = bare_topology()

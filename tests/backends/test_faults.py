@@ -5,13 +5,7 @@ import random
 
 import pytest
 import tiny_roles as roles
-from driving import (
-    advance_for,
-    advance_until,
-    bare_topology,
-    counter,
-    strike,
-)
+from driving import advance_for, advance_until, bare_topology, counter, strike
 
 from veldt.backends.base import NodeFailure
 from veldt.backends.supervision import RestartPolicy

@@ -131,8 +131,7 @@ def producers_and_a_consumer(num_producers: int, num_slots: int) -> Topology:
 
 
 @pytest.mark.parametrize(
-    ("num_producers", "num_slots", "expected"),
-    [(1, 5, [5]), (2, 5, [3, 2]), (3, 2, [1, 1, 1])],
+    ("num_producers", "num_slots", "expected"), [(1, 5, [5]), (2, 5, [3, 2]), (3, 2, [1, 1, 1])]
 )
 def test_producers_share_the_slots_and_none_goes_without(num_producers, num_slots, expected):
     wiring = Wiring(producers_and_a_consumer(num_producers, num_slots))

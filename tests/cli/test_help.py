@@ -32,9 +32,7 @@ def test_the_short_help_fits_a_screen_and_the_long_one_has_everything(name):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("--help", "all"), ("-h", "all"), ("--help=all",)],
-    ids=" ".join,
+    "arguments", [("--help", "all"), ("-h", "all"), ("--help=all",)], ids=" ".join
 )
 def test_all_is_asked_for_behind_the_architecture(arguments, capsys):
     with pytest.raises(SystemExit) as stop:

@@ -14,14 +14,7 @@ import urllib.request
 
 import psutil
 import pytest
-from watched_runs import (
-    SMALL,
-    address_of,
-    is_alive,
-    page_process,
-    until,
-    veldt_process,
-)
+from watched_runs import SMALL, address_of, is_alive, page_process, until, veldt_process
 
 from veldt.cli import main as cli
 

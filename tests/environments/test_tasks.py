@@ -84,11 +84,6 @@ def test_a_wrong_mix_ends_with_one_line(env, message):
         EnvironmentFactory(env).spec()
 
 
-def test_environments_are_shared_equally():
-    with pytest.raises(ConfigurationError, match="multiple of 2"):
-        EnvironmentFactory(BOTH).make(3, 0)
-
-
 def test_scores_are_those_of_each_task_and_normalised_where_references_are_known():
     found = scores_by_task(("MinAtar/Breakout-v1", "other"), np.array([1.0, 5.0, 3.0, 7.0]))
     assert found["other"] == {"mean": 6.0, "normalized": None}

@@ -28,8 +28,10 @@ from veldt.run.plan import make_plan
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.types import Parameters
 
+KUHN = "veldt:kuhn"
 
-def network(env: str = "veldt:kuhn"):
+
+def network(env: str = KUHN):
     options = RunOptions(env, backend="serial", network_options={"hidden_sizes": (8,)})
     return make_plan("league", options, {}).topology.network
 
@@ -186,29 +188,17 @@ def test_an_actor_discards_results_of_a_model_that_left(tmp_path):
     [
         ("veldt:kuhm", {}, "did you mean veldt:kuhn"),
         ("CartPole-v1", {}, "games of two players or more"),
-        ("veldt:kuhn", {"league_options": {"main_exploiters": 2}}, "rules of alphastar"),
+        (KUHN, {"league_options": {"main_exploiters": 2}}, "rules of alphastar"),
         (
-            "veldt:kuhn",
+            KUHN,
             {"matchmaking": "alphastar", "league_options": {"league_exploiters": 99}},
             "0 to 16",
         ),
-        (
-            "veldt:kuhn",
-            {"league_options": {"cached_models": 1}},
-            "raise --league-options cached_models",
-        ),
-        (
-            "veldt:kuhn",
-            {"scripted_opponents": ("minimax",)},
-            "scripted opponent 'minimax' is unknown",
-        ),
-        (
-            "veldt:kuhn",
-            {"network_options": {"last_action_and_reward": True}},
-            "do not receive rewards",
-        ),
-        ("veldt:kuhn", {"wrappers": {"time_limit": 5}}, "time_limit out"),
-        ("veldt:kuhn", {"env_options": {"cards": 4}}, "cards"),
+        (KUHN, {"league_options": {"cached_models": 1}}, "raise --league-options cached_models"),
+        (KUHN, {"scripted_opponents": ("minimax",)}, "scripted opponent 'minimax' is unknown"),
+        (KUHN, {"network_options": {"last_action_and_reward": True}}, "do not receive rewards"),
+        (KUHN, {"wrappers": {"time_limit": 5}}, "time_limit out"),
+        (KUHN, {"env_options": {"cards": 4}}, "cards"),
         ("pettingzoo:no_such_module", {}, "veldt[pettingzoo]"),
     ],
 )

@@ -26,9 +26,7 @@ def network_of(spec, seed):
 def objective_of(network, kind, port, **options):
     target, refreshes = port
     objective = AsynchronousQ(
-        AsynchronousQOptions(gamma=GAMMA, worker=kind, **options),
-        target,
-        refreshes,
+        AsynchronousQOptions(gamma=GAMMA, worker=kind, **options), target, refreshes
     )
     objective.open(network)
     return objective

@@ -10,12 +10,7 @@ from network_specs import make_spec, vector
 
 import veldt
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions, VTraceOptions
-from veldt.losses.ppo import (
-    PPO,
-    Appo,
-    ClippedOptions,
-    scale_by_divergence,
-)
+from veldt.losses.ppo import PPO, Appo, ClippedOptions, scale_by_divergence
 from veldt.losses.trajectories import INDEX, TrajectoryReader, select_rows
 from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.optimizers import OptimizerOptions, make_optimizer

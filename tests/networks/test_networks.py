@@ -4,14 +4,7 @@
 import numpy as np
 import pytest
 import torch
-from network_specs import (
-    BOX,
-    DISCRETE,
-    MULTI_DISCRETE,
-    make_spec,
-    random_observations,
-    vector,
-)
+from network_specs import BOX, DISCRETE, MULTI_DISCRETE, make_spec, random_observations, vector
 
 from veldt.networks import (
     LAST_ACTION,

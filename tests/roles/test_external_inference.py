@@ -252,10 +252,7 @@ def test_garbage_is_named_and_disturbs_nobody(house):
         said[name] = (refusal.value.code().name, refusal.value.details())
 
     honest = CountingClient(1)
-    house.attend(
-        lambda: honest.play(house.address, 60),
-        lambda: [send(name) for name in GARBAGE],
-    )
+    house.attend(lambda: honest.play(house.address, 60), lambda: [send(name) for name in GARBAGE])
     found = house.steps()
     assert len([step for step in found if step[0] < 20]) == 59 * WIDTH
     assert not [step for step in found if step[0] >= 90], "one answered row is no step yet"

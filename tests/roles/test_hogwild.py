@@ -16,12 +16,7 @@ from veldt.networks import FlatParameters
 from veldt.optimizers import OptimizerOptions, make_optimizer, state_size
 from veldt.ports import Gradient, GradientSink
 from veldt.role import Role
-from veldt.roles.hogwild import (
-    Hogwild,
-    HogwildOptions,
-    SharedModel,
-    hogwild_workers,
-)
+from veldt.roles.hogwild import Hogwild, HogwildOptions, SharedModel, hogwild_workers
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
 

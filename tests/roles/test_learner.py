@@ -12,12 +12,7 @@ from veldt.networks import NetworkFactory, NetworkOptions
 from veldt.optimizers import OptimizerOptions, Schedule
 from veldt.roles.gradients import LocalOptimizer
 from veldt.roles.learner import Learner
-from veldt.types import (
-    DISCOUNTED_RETURN,
-    Batch,
-    Field,
-    trajectory_layout,
-)
+from veldt.types import DISCOUNTED_RETURN, Batch, Field, trajectory_layout
 
 STEPS, ENVS = 3, 2
 ROWS = STEPS * ENVS

@@ -13,13 +13,7 @@ from veldt.backends.shared_memory.fabric import build_fabric
 from veldt.role import Role, bound
 from veldt.roles.pacing import Pacing
 from veldt.topology import Topology
-from veldt.types import (
-    PROVENANCE_ACTOR,
-    PROVENANCE_TURN,
-    Field,
-    Layout,
-    Parameters,
-)
+from veldt.types import PROVENANCE_ACTOR, PROVENANCE_TURN, Field, Layout, Parameters
 
 LAYOUT = Layout.of(
     row=Field((3, 2), "float32", join_axis=1),

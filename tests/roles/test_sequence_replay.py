@@ -8,12 +8,7 @@ from transcriptions import h, h_inverse
 
 from veldt.losses.r2d2 import R2D2Options
 from veldt.roles.replay import SequenceReplayOptions, SequenceTable
-from veldt.types import (
-    VALUE_BEST,
-    VALUE_TAKEN,
-    Field,
-    trajectory_layout,
-)
+from veldt.types import VALUE_BEST, VALUE_TAKEN, Field, trajectory_layout
 
 STEPS, ENVS, BURN_IN, UNROLL, GAMMA, N_STEP = 4, 3, 4, 8, 0.9, 3
 SEQUENCES = R2D2Options(

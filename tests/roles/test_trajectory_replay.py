@@ -8,11 +8,7 @@ from network_specs import make_spec, vector
 from veldt.context import NodeContext
 from veldt.roles.trajectory_sources import TrajectoryReplay, TrajectoryReplayOptions
 from veldt.telemetry.counters import NodeTelemetry
-from veldt.types import (
-    Batch,
-    Field,
-    trajectory_layout,
-)
+from veldt.types import Batch, Field, trajectory_layout
 
 STEPS, ENVS = 3, 4
 SPEC = make_spec(vector(2))

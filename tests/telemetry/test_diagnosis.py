@@ -12,11 +12,7 @@ from veldt.options.fields import flat_keys
 from veldt.run.plan import make_plan
 from veldt.telemetry.aggregate import RunTelemetry
 from veldt.telemetry.counters import NodeTelemetry
-from veldt.telemetry.diagnosis import (
-    Load,
-    bottleneck,
-    describe_bottleneck,
-)
+from veldt.telemetry.diagnosis import Load, bottleneck, describe_bottleneck
 
 EVERY_OPTION = dict.fromkeys(
     ("num_actors", "envs_per_actor", "device", "num_learners", "num_predictors", "num_trainers",

@@ -10,13 +10,7 @@ import pytest
 import veldt
 from veldt.options import RunOptions
 from veldt.run.plan import make_plan
-from veldt.telemetry.counters import (
-    TELEMETRY_BYTES,
-    NodeTelemetry,
-    SpanBuffer,
-    Spans,
-    span_bytes,
-)
+from veldt.telemetry.counters import TELEMETRY_BYTES, NodeTelemetry, SpanBuffer, Spans, span_bytes
 from veldt.telemetry.record import timeline
 
 

@@ -112,10 +112,7 @@ def refusal(server: RpcServer, client: StreamClient) -> str:
 
 
 def raw_call(
-    server: RpcServer,
-    address: str,
-    messages: list[bytes],
-    token: str | None = SECURITY.token,
+    server: RpcServer, address: str, messages: list[bytes], token: str | None = SECURITY.token
 ) -> grpc.StatusCode:
     """Send raw messages on a stream of their own; returns its status."""
 

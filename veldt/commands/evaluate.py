@@ -42,7 +42,7 @@ class EvaluationResult:
     rules: str | None = None
     """Rules of an Atari score."""
     by_task: dict[str, dict[str, float | None]] = field(default_factory=dict)
-    """With several tasks: `mean` and `normalized` return of each."""
+    """With several tasks or policies: `mean` and `normalized` return of each."""
     human_normalized: float | None = None
     """The mean on a scale where 0 is a random player and 1 a human, where both are known."""
 
@@ -82,9 +82,9 @@ def evaluate_run(
     if seed < 0:
         raise ConfigurationError(f"seed is {seed}; use a whole number from 0 on")
     found = restored(run_dir, checkpoint, policy=policy, env=env, trust_code=trust_code)
-    tasks = found.plan.problem.environment.tasks
-    if tasks:
-        episodes = -(-episodes // len(tasks)) * len(tasks)  # as many of each
+    parts = found.plan.problem.environment.parts
+    if parts:
+        episodes = -(-episodes // len(parts)) * len(parts)  # as many of each
     returns, _ = _play(found, episodes, seed, stochastic)
     path = _record(found, seed, stochastic, run_dir) if video else None
     known = returns.size > 0
@@ -101,7 +101,7 @@ def evaluate_run(
         video=str(path) if path else None,
         frames=rules.frames_per_step * found.env_steps if rules else None,
         rules=rules.text() if rules else None,
-        by_task=scores_by_task(tasks, returns) if returns.size == episodes else {},
+        by_task=scores_by_task(parts, returns) if returns.size == episodes else {},
         human_normalized=rules.human_normalized(returns.mean()) if rules and known else None,
     )
 
@@ -122,7 +122,7 @@ def _play(
 def _record(found: Restored, seed: int, stochastic: bool, run_dir: Path) -> Path:
     env = found.plan.problem.environment
     try:
-        _, frames = _play(found, max(1, len(env.tasks)), seed, stochastic, render=True)
+        _, frames = _play(found, max(1, len(env.parts)), seed, stochastic, render=True)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         remedy = missing_extra(env.env, error)
         raise ConfigurationError(f"cannot draw {env.name}: {one_line(error)}{remedy}") from error

@@ -60,6 +60,8 @@ class EnvironmentFactory:
         time_limit: Env steps after which an episode is truncated.
         reward_clip: Bound of rewards in training, [-c, c]; reported returns are not clipped.
         task_input: With several tasks: whether observations have the number of the task.
+        policies: The agents of each policy of a PettingZoo game, as "wolf=a,b;sheep=c"; empty: one
+            policy for all.
     """
 
     env: str | Callable[..., object]
@@ -69,11 +71,16 @@ class EnvironmentFactory:
     time_limit: int | None = None
     reward_clip: float | None = None
     task_input: bool = False
+    policies: str = ""
     _read: _Reading | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.options, Mapping):
-            object.__setattr__(self, "options", tuple(self.options.items()))
+        own = {"policies": self.policies} if self.policies else {}
+        object.__setattr__(self, "options", tuple({**dict(self.options), **own}.items()))
+        if own and not self._begins_with(lookup.PETTINGZOO_GAMES):
+            raise ConfigurationError(
+                f"'{self.name}' has no named agents; leave policies out, or name a pettingzoo: game"
+            )
 
     @property
     def name(self) -> str:
@@ -87,6 +94,11 @@ class EnvironmentFactory:
     def tasks(self) -> tuple[str, ...]:
         """The tasks where there are several."""
         return task_names(self.env)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What the environments are, in turn: several tasks, or the policies of a game's agents."""
+        return self.tasks or self.spec().policies
 
     @property
     def is_atari(self) -> bool:
@@ -144,11 +156,6 @@ class EnvironmentFactory:
         """
         if num_envs < 1:
             raise ConfigurationError(f"num_envs is {num_envs}; use 1 or more")
-        if self.tasks and num_envs % len(self.tasks):
-            raise ConfigurationError(
-                f"{num_envs} environments cannot be shared equally by {len(self.tasks)} tasks; use"
-                f" a multiple of {len(self.tasks)}"
-            )
         reading, seed = self._reading(), seed % (_LARGEST_SEED - num_envs)
         return self._over(reading, open_vector(self, num_envs, seed, render), seed)
 
@@ -157,7 +164,7 @@ class EnvironmentFactory:
         seed = seed % (_LARGEST_SEED - env.num_envs)
         opened = OpenedVector(env, AutoresetMode(env.metadata["autoreset_mode"]))
         reading = self._reading()
-        one_column = replace(reading, spec=replace(reading.spec, rows_per_env_step=1))
+        one_column = replace(reading, spec=replace(reading.spec, rows_per_env_step=1, policies=()))
         return self._over(one_column, opened, seed)
 
     def make_groups(
@@ -228,6 +235,7 @@ class EnvironmentFactory:
             same_step_reset=opened.autoreset != AutoresetMode.NEXT_STEP,
             frames_per_step=opened.frames_per_step,
             rows_per_env_step=opened.rows_per_env_step,
+            policies=opened.policies,
         )
         interface = Interface(
             observation_space, env.single_action_space, in_observation, self._stack_depth
@@ -243,6 +251,14 @@ class Environments:
     factory: EnvironmentFactory
     num_envs: int
     num_groups: int = 1
+
+    def __post_init__(self) -> None:
+        count, what = len(self.factory.parts), "tasks" if self.factory.tasks else "agents"
+        if count and self.width % count:
+            raise ConfigurationError(
+                f"{self.width} environments cannot be shared equally by {count} {what}; use a"
+                f" multiple of {count}"
+            )
 
     @property
     def width(self) -> int:
@@ -302,7 +318,7 @@ def _require_auto(factory: EnvironmentFactory) -> None:
 
 
 def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: int) -> OpenedVector:
-    """One policy plays all seats; every seat of every game is a column."""
+    """Every seat of every game is a column."""
     if factory.time_limit is not None:
         raise ConfigurationError(
             f"'{factory.name}' ends games by its own rules; leave time_limit out"
@@ -310,7 +326,7 @@ def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: i
     # By name, because games are no part of the core.
     open_columns = lookup.imported_function("veldt.games:open_columns", "game")
     columns, rows = open_columns(factory.name, num_envs, options)
-    return OpenedVector(columns, AutoresetMode.SAME_STEP, rows_per_env_step=rows)
+    return OpenedVector(columns, AutoresetMode.SAME_STEP, 1, rows, columns.game.spec.policies)
 
 
 def _open_envpool(

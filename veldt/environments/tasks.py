@@ -17,12 +17,11 @@ import numpy as np
 from gymnasium import spaces
 
 from veldt.environments.atari import reference_scores
+from veldt.environments.vector import RETURN_OF
 from veldt.errors import ConfigurationError
 from veldt.types import ACTION_MASK
 
 _IMAGE_AXES = 3
-RETURN_OF = "return/"
-"""Prefix of a task's return in the infos of episodes."""
 
 
 def task_names(name: object) -> tuple[str, ...]:
@@ -41,11 +40,12 @@ def normalised(task: str, score: float) -> float | None:
     return None if known is None else (score - known[0]) / (known[1] - known[0])
 
 
-def scores_by_task(tasks: Sequence[str], returns: np.ndarray) -> dict[str, dict[str, float | None]]:
-    """Mean and normalised score of each task, from one return of each environment."""
+def scores_by_task(parts: Sequence[str], returns: np.ndarray) -> dict[str, dict[str, float | None]]:
+    """Mean and normalised score of each task or policy, from one return of each environment."""
     found: dict[str, dict[str, float | None]] = {}
-    for index, task in enumerate(tasks):
-        mean = float(returns[index :: len(tasks)].mean())
+    for task in dict.fromkeys(parts):
+        own = np.resize([part == task for part in parts], len(returns))
+        mean = float(returns[own].mean())
         found[short_name(task)] = {"mean": mean, "normalized": normalised(task, mean)}
     return found
 

@@ -32,6 +32,8 @@ EPISODE_INFO = "veldt.episode_info"
 their vector {row: {name: number}}."""
 ABORTED = "veldt.aborted"
 """Info entry of copies that failed in this step; in the info of their vector a list of rows."""
+RETURN_OF = "return/"
+"""Prefix of a task's or a policy's return in the infos of episodes."""
 _FINAL = "final_info"
 _NO_METRICS = {
     *("final_obs", ACTION_MASK, EPISODE_INFO, ABORTED, _FINAL),
@@ -52,6 +54,7 @@ class OpenedVector:
     autoreset: AutoresetMode
     frames_per_step: int = 1
     rows_per_env_step: int = 1
+    policies: tuple[str, ...] = ()
     seeded: bool = False
     """Whether the seed was set at construction, so that reset() takes none."""
     life_loss: str = "none"
@@ -300,6 +303,10 @@ class VectorEnvironment:
         if num_ended:
             step.episode_info = read_episode_info(self.info, over) if self.info else {}
             step.episode_returns, step.episode_lengths = self._returns[over], self._lengths[over]
+            policies = self.spec.policies
+            for row in np.flatnonzero(over) if policies else ():
+                name = RETURN_OF + policies[row % len(policies)]
+                step.episode_info.setdefault(name, []).append(float(self._returns[row]))
             self._returns[over] = 0.0
             self._lengths[over] = 0
         if self._num_resetting:

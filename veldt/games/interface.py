@@ -40,6 +40,8 @@ class GameSpec:
     """Length of a player's mask; 0 when every action is always allowed."""
     simultaneous: bool = False
     """True: all players act in the same step. False: one does."""
+    policies: tuple[str, ...] = ()
+    """Name of the policy of each player; empty: all share one."""
 
 
 @dataclass

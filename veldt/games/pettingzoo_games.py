@@ -3,16 +3,19 @@
 
 Players are numbered by `possible_agents`. One observation and one action fit all agents: equal
 spaces are used as they are, flat observations of unequal length are padded with zeros, and smaller
-numbers of choices with masked actions. Other differences are refused.
+numbers of choices with masked actions. Other differences are refused. Where agents have several
+policies, the number of the policy is one more entry of the observation.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import importlib
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,21 +24,28 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 from veldt.environments.lookup import PETTINGZOO_GAMES
 from veldt.environments.spaces import action_offset, action_spec, joined_mask, leaf_readers
-from veldt.errors import ConfigurationError, extra_module, install
+from veldt.errors import ConfigurationError, did_you_mean, extra_module, install
 from veldt.games.interface import GameSpec, GameStep, VectorGame
-from veldt.types import ACTION_MASK
+from veldt.types import ACTION_MASK, POLICY, ObservationLeaf
 
 
 class PettingZooGames(VectorGame):
     """Copies of a PettingZoo environment, stepped one after the other in this process."""
 
     def __init__(
-        self, make: Callable[[], Any], num_games: int, seed: int = 0, id: str = "pettingzoo"
+        self,
+        make: Callable[[], Any],
+        num_games: int,
+        seed: int = 0,
+        id: str = "pettingzoo",
+        policies: str = "",
     ) -> None:
         self._copies = [_copy(make()) for _ in range(num_games)]
         self.agents = agents = self._copies[0].agents
         env = self._copies[0].env
-        self._observation = SharedObservation(agents, list(map(env.observation_space, agents)))
+        names = policy_of_each(policies, agents) if policies else ()
+        observed = list(map(env.observation_space, agents))
+        self._observation = SharedObservation(agents, observed, names)
         self._action = SharedAction(agents, list(map(env.action_space, agents)))
         self._seeds: list[int | None] = [*range(seed, seed + num_games)]
         spec = GameSpec(
@@ -44,7 +54,8 @@ class PettingZooGames(VectorGame):
             self._observation.leaves,
             self._action.spec,
             self._action.mask_size,
-            simultaneous=isinstance(self._copies[0], ParallelCopy),
+            isinstance(self._copies[0], ParallelCopy),
+            names,
         )
         super().__init__(spec, num_games)
 
@@ -233,11 +244,20 @@ class SequentialCopy(Copy):
 class SharedObservation:
     """Reads the observations of any agent into the leaves that all agents share."""
 
-    def __init__(self, agents: list[str], of_agents: list[Any]) -> None:
+    def __init__(self, agents: list[str], of_agents: list[Any], policies: tuple[str, ...]) -> None:
         self._spaces, self._space = of_agents, _common_space("observation", agents, of_agents)
         with_mask = isinstance(self._space, spaces.Dict) and ACTION_MASK in self._space.spaces
         self._readers = leaf_readers(self._space, with_mask)
         self.leaves = tuple(reader.leaf for reader in self._readers)
+        names = list(dict.fromkeys(policies))
+        self._policies = np.array([names.index(policy) for policy in policies])
+        if policies:
+            if self.leaves[0].name == "observation":
+                self.leaves = (replace(self.leaves[0], name="observation.observation"),)
+            if any(leaf.name == POLICY for leaf in self.leaves):
+                raise ConfigurationError("observations have an entry 'policy' already; rename it")
+            number = ObservationLeaf(POLICY, (), "int64", "discrete", len(names))
+            self.leaves = (*self.leaves, number)
         empty = create_empty_array(self._space, n=1)
         self._nothing = next(iter(iterate(batch_space(self._space, 1), empty)))
 
@@ -251,10 +271,10 @@ class SharedObservation:
             raise ConfigurationError(
                 f"a PettingZoo agent's observation is not in its observation space: {error}"
             ) from error
-        return {
-            reader.leaf.name: np.array(reader.read(batch), dtype=reader.leaf.dtype)
-            for reader in self._readers
-        }
+        arrays = [np.array(each.read(batch), dtype=each.leaf.dtype) for each in self._readers]
+        if self._policies.size:
+            arrays.append(self._policies[players])
+        return {leaf.name: array for leaf, array in zip(self.leaves, arrays, strict=True)}
 
     def _row(self, seen: Any, player: int) -> Any:
         own = self._spaces[player]
@@ -319,14 +339,34 @@ def _common_space(what: str, agents: list[str], of_agents: list[Any]) -> Any:
     )
 
 
-def make_pettingzoo(name: str, num_games: int, seed: int = 0, **options: Any) -> PettingZooGames:
+def policy_of_each(policies: str, agents: Sequence[str]) -> tuple[str, ...]:
+    """The policy of each agent, of text such as "wolf=a,b;sheep=c"."""
+    found: dict[str, str] = {}
+    for part in policies.split(";"):
+        policy, _, patterns = map(str.strip, part.partition("="))
+        for pattern in map(str.strip, patterns.split(",")):
+            if not policy or not (named := fnmatch.filter(agents, pattern)):
+                near = did_you_mean(pattern, agents)
+                raise ConfigurationError(f"policies: '{part}' has no agent '{pattern}'; {near}")
+            for agent in named:
+                if agent in found:
+                    raise ConfigurationError(f"policies: {agent} is named twice; name it once")
+                found[agent] = policy
+    if missing := [agent for agent in agents if agent not in found]:
+        raise ConfigurationError(f"policies: no policy has {', '.join(missing)}; add it to one")
+    return tuple(found[agent] for agent in agents)
+
+
+def make_pettingzoo(
+    name: str, num_games: int, seed: int = 0, policies: str = "", **options: Any
+) -> PettingZooGames:
     """Copies of "pettingzoo:<module>" or of an id registered with PettingZoo, which has a slash.
 
     In the parallel form where there is one."""
     path = name.removeprefix(PETTINGZOO_GAMES)
     maker = _registered(path) if "/" in path else _in_module(path)
     try:
-        return PettingZooGames(lambda: maker(**options), num_games, seed, name)
+        return PettingZooGames(lambda: maker(**options), num_games, seed, name, policies)
     except ImportError as error:
         raise ConfigurationError(f"cannot make '{name}': {error}") from error
 

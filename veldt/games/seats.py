@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Games as Gymnasium vector environments (see interface.py for what a row is).
 
-SeatColumns gives every seat a column, for one policy that plays all of them. LearningSeat gives
+SeatColumns gives every seat a column, for policies that all learn. LearningSeat gives
 each game one column, and opponents play the other seats.
 """
 

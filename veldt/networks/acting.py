@@ -20,6 +20,7 @@ from veldt.networks.heads import (
     LEAST_VALUE_VARIANCE,
     ActionOutput,
     BoundedActionNetwork,
+    PolicyGroup,
     PolicyValueNetwork,
     PolicyValueOutput,
     QNetwork,
@@ -171,6 +172,9 @@ def acting_step(network: Network) -> Callable[[Observations, State, Tensor], tup
     For a few rows and a small MLP, calling torch takes several times as long as the computation.
     Call this once the weights are in their final memory: it reads them in place.
     """
+    if isinstance(network, PolicyGroup):
+        steps = [acting_step(each) for each in network.policies]
+        return lambda *rows: network.picked(rows[0], [step(*rows) for step in steps])
     in_numpy = numpy_step(network)
     if in_numpy is None:
         return network.step

@@ -176,7 +176,7 @@ class FirstWeights:
 def _part_of(name: str) -> str:
     """The part of a network that a tensor belongs to, in words."""
     steps = name.split(".")
-    if steps[0] == "normalizer":
+    if "normalizer" in steps:
         return _NORMALIZER
     if "encoder" in steps:
         return _ENCODER

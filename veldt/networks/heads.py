@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +22,11 @@ from veldt.networks.distributions import (
     scale_to_bounds,
 )
 from veldt.networks.encoders import last_layer, make_encoder
-from veldt.networks.layers import MLP, fused_linear
+from veldt.networks.layers import MLP, State, fused_linear
 from veldt.networks.network import Network
 from veldt.networks.normalizers import RunningMoments
 from veldt.networks.options import NetworkOptions
-from veldt.types import ACTION_MASK, EnvironmentSpec, Field
+from veldt.types import ACTION_MASK, POLICY, EnvironmentSpec, Field
 
 LEAST_VALUE_VARIANCE = 1e-4  # where rewards are rare, targets are nearly equal for a long time
 
@@ -80,10 +82,15 @@ class PolicyValueNetwork(Network):
         self.head = fused_linear(num_features, parts, generator)
         self.value_moments = RunningMoments(()) if config.normalize_values else None
 
+    @property
+    def heads(self) -> list[nn.Linear]:
+        """The layers whose last row is the value."""
+        return [self.head]
+
     def value_scale(self) -> Tensor:
         """The deviation of value targets, by which errors are divided; 1 if not known."""
         if self.value_moments is None:
-            return self.head.bias.new_ones(())
+            return self.heads[0].bias.new_ones(())
         return self.value_moments.variance.clamp(min=LEAST_VALUE_VARIANCE).sqrt()
 
     @torch.no_grad()
@@ -98,8 +105,9 @@ class PolicyValueNetwork(Network):
         scale, mean = self.value_scale(), self.value_moments.mean.clone()
         self.value_moments.update(targets.reshape(-1), valid.reshape(-1))
         new_scale, new_mean = self.value_scale(), self.value_moments.mean
-        self.head.weight[-1].mul_(scale / new_scale)
-        self.head.bias[-1].mul_(scale).add_(mean - new_mean).div_(new_scale)
+        for head in self.heads:
+            head.weight[-1].mul_(scale / new_scale)
+            head.bias[-1].mul_(scale).add_(mean - new_mean).div_(new_scale)
 
     def output_fields(self) -> dict[str, Field]:
         return {"behaviour_logits": Field((self.num_params,), "float32")}
@@ -112,6 +120,67 @@ class PolicyValueNetwork(Network):
         if self.value_moments is not None:
             value = torch.addcmul(self.value_moments.mean, value, self.value_scale())
         return PolicyValueOutput(logits, value)
+
+
+class PolicyGroup(PolicyValueNetwork):
+    """Independent networks, one for each policy of a game's agents.
+
+    Each computes all rows; a row has the outputs of the one that its entry `POLICY` names, so its
+    gradient reaches no other. The scales of rewards and values are shared.
+    """
+
+    def __init__(
+        self, config: NetworkOptions, spec: EnvironmentSpec, generator: torch.Generator | None
+    ) -> None:
+        Network.__init__(self, config, spec)
+        leaves = tuple(leaf for leaf in spec.observation if leaf.name != POLICY)
+        own_spec = replace(spec, observation=leaves, policies=())
+        unscaled = replace(config, normalize_returns=False, normalize_values=False)
+        names = dict.fromkeys(spec.policies)
+        made = [PolicyValueNetwork(unscaled, own_spec, generator) for _ in names]
+        self.policies: Any = nn.ModuleList(made)
+        first = made[0]
+        # Whether there are any, and of which shape, is the same for all.
+        self.core, self.normalizer = first.core, first.normalizer
+        self.distribution, self.num_params = first.distribution, first.num_params
+        self.value_moments = RunningMoments(()) if config.normalize_values else None
+        for each in made:
+            each.value_moments = self.value_moments
+
+    @property
+    def heads(self) -> list[nn.Linear]:
+        return [each.head for each in self.policies]
+
+    def step(
+        self, observations: Observations, state: State, first: Tensor
+    ) -> tuple[PolicyValueOutput, State]:
+        found = [each.step(observations, state, first) for each in self.policies]
+        return self.picked(observations, found)
+
+    def unroll(
+        self, observations: Observations, state: State, first: Tensor
+    ) -> tuple[PolicyValueOutput, State]:
+        found = [each.unroll(observations, state, first) for each in self.policies]
+        return self.picked(observations, found)
+
+    def picked(
+        self, observations: Observations, found: Sequence[tuple[Any, State]]
+    ) -> tuple[PolicyValueOutput, State]:
+        """Of the outputs and states of all networks, each row of its own policy."""
+        outputs, state = found[0]
+        for number, (other, after) in enumerate(found[1:], 1):
+            choose = partial(_where, observations[POLICY] == number)
+            outputs = PolicyValueOutput(*map(choose, other, outputs))
+            state = tuple(map(choose, after, state))
+        return outputs, state
+
+    def update_statistics(self, observations: Observations, valid: Tensor) -> None:
+        for number, each in enumerate(self.policies):
+            each.update_statistics(observations, valid & (observations[POLICY] == number))
+
+
+def _where(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    return torch.where(rows.reshape(*rows.shape, *[1] * (new.dim() - rows.dim())), new, old)
 
 
 class QNetwork(Network):
@@ -345,6 +414,10 @@ def make_network(
     if isinstance(head, str) and head not in HEADS:
         raise ValueError(f"unknown head '{head}'; use {', '.join(HEADS)}")
     kind: Any = HEADS[head] if isinstance(head, str) else head
+    if spec.policies:
+        if kind is not PolicyValueNetwork:
+            raise ValueError("policies need a network of policy and value; train ppo or impala")
+        kind = PolicyGroup
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     # A user's own module draws from the global stream, which is restored afterwards.
     with torch.random.fork_rng(devices=[]):

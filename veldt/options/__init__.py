@@ -36,6 +36,8 @@ class Wrappers(KeyedOptions):
     """auto (the environment's own vector form if it has one) or in_process (copies)"""
     task_input: bool = False
     """with several environments: the network sees which one it plays"""
+    policies: str = ""
+    """in a PettingZoo game: networks for groups of agents, as wolf=a,b;sheep=c (* for any name)"""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import re
 import textwrap
 import types
 from argparse import ArgumentTypeError
@@ -330,8 +331,8 @@ def _switch(text: str) -> bool:
     return _SWITCHES[text.lower()]
 
 
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for part in filter(None, text.split(",")):
+def _pairs(text: str, comma: str = ",") -> Iterator[tuple[str, str]]:
+    for part in filter(None, re.split(comma, text)):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not key.isidentifier():
             raise ArgumentTypeError(f"'{part}' is not key=value")
@@ -341,7 +342,7 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 def _read_keys(kind: type[KeyedOptions], text: str) -> dict[str, Any]:
     """KEY=VALUE,... with each value parsed by the type of its key."""
     known, found = option_fields(kind), {}
-    for key, value in _pairs(text):
+    for key, value in _pairs(text, r",(?=[\w\s]+=)"):  # policies=wolf=a,b;sheep=c is one
         if key not in known:
             raise ArgumentTypeError(f"'{key}' is no key; {did_you_mean(key, known)}")
         try:

@@ -51,6 +51,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
             "same_step_reset": spec.same_step_reset,
             "frames_per_step": spec.frames_per_step,
             "rows_per_env_step": spec.rows_per_env_step,
+            "policies": spec.policies,
         },
         "code": code_hashes(plan.architecture, options["env"], options["network"]),
     }
@@ -165,6 +166,7 @@ def saved_environment(stored: Mapping[str, Any]) -> tuple[EnvironmentSpec, Inter
         found["same_step_reset"],
         found["frames_per_step"],
         found["rows_per_env_step"],
+        tuple(found.get("policies", ())),
     )
     return spec, interface
 

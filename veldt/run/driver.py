@@ -356,8 +356,8 @@ class Run:
             result.evaluation_episodes = returns.size
             result.evaluation_env_steps = evaluation.env_steps
             if is_whole:
-                tasks = self._plan.problem.environment.tasks
-                result.evaluation_by_task = scores_by_task(tasks, returns)
+                parts = self._plan.problem.environment.parts
+                result.evaluation_by_task = scores_by_task(parts, returns)
         if is_whole:
             mean, age = float(returns.mean()), evaluation.env_steps
             found = {EVALUATION: mean, EVALUATION_ENV_STEPS: age}

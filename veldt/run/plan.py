@@ -125,10 +125,10 @@ def make_plan(
     known = known or declared_spec(options, system)
     if known is not None:
         environment = environment.with_known_spec(*known)
-    num_tasks = max(1, len(environment.tasks))
-    episodes = -(-options.evaluation_episodes // num_tasks) * num_tasks  # as many of each task
-    options = replace(options, evaluation_episodes=episodes)
     spec = environment.spec()
+    num_parts = max(1, len(environment.parts))
+    episodes = -(-options.evaluation_episodes // num_parts) * num_parts  # as many of each
+    options = replace(options, evaluation_episodes=episodes)
     is_image = any(leaf.kind == "image" for leaf in spec.observation)
     found = family(spec, options.recurrent)
     _check_devices(options)
@@ -292,7 +292,7 @@ def envs_per_actor(
         wanted = config["num_envs"] / num_actors
     if environment.is_atari:
         wanted = min(wanted, _MOST_ATARI_ENVS)
-    groups = int(config.get("groups_per_actor", 1)) * max(1, len(environment.tasks))
+    groups = int(config.get("groups_per_actor", 1)) * max(1, len(environment.parts))
     return max(1, round(wanted / groups)) * groups
 
 

@@ -48,7 +48,7 @@ class RunResult:
     evaluation_env_steps: int | None = None
     """Age of the weights that were evaluated."""
     evaluation_by_task: dict[str, dict[str, float | None]] = field(default_factory=dict)
-    """With several tasks: `mean` and `normalized` return of each."""
+    """With several tasks or policies: `mean` and `normalized` return of each."""
     evaluations: list[dict[str, float]] = field(default_factory=list)
     """All that were played during the run: age of the weights in env steps, and mean return."""
     best_return: float | None = None
