@@ -11,7 +11,7 @@ PEERS := sb3 sample_factory rllib
 PUBLIC_FACE := $(addprefix veldt/,extend.py architectures ports.py topology.py types.py role.py \
   problem.py api.py options errors.py context.py)
 
-.PHONY: demo test test-slow lint docs release-check bench bench-peers bench-scores claims mutants
+.PHONY: demo test test-slow lint docs release-check bench bench-peers bench-scores claims mutants zoo
 
 demo: $(VENV)/.installed-core
 	$(BIN)/veldt train impala --env CartPole-v1 --target-return 475
@@ -62,6 +62,10 @@ bench-scores: $(VENV)/.installed-test .peers/sb3/.installed
 # Half an hour on 2 cores; continues where it was interrupted. Options: make claims ARGS=--full
 claims: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks.claims --out benchmarks/results/claims $(ARGS)
+
+# Half an hour on 2 cores; trains what `veldt zoo` lists. Options: make zoo ARGS="cart_pole hopper"
+zoo: $(VENV)/.installed-test
+	$(BIN)/python -m benchmarks.zoo $(ARGS)
 
 # Changes the core in 200 small ways and counts those that the quick tests notice.
 mutants: $(VENV)/.installed-test

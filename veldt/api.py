@@ -277,7 +277,7 @@ def evaluate(
     """Play fresh episodes with a checkpoint of a run.
 
     Args:
-        run_dir: directory of the run, or its URL in a store.
+        run_dir: directory of the run, its URL in a store, or zoo:NAME.
         episodes: number of episodes.
         seed: seed of the episodes.
         video: also record one more episode in the run directory.
@@ -306,7 +306,7 @@ def load(
     """Load the policy of a run. The environment need not be installed.
 
     Args:
-        run_dir: directory of the run, or its URL in a store.
+        run_dir: directory of the run, its URL in a store, or zoo:NAME.
         checkpoint: as in `evaluate`.
         policy: as in `evaluate`.
         seed: seed of the actions that are drawn with `deterministic=False`.
@@ -336,7 +336,7 @@ def export(
     """Write the policy of a run to a file, after checking it on 1,000 random observations.
 
     Args:
-        run_dir: directory of the run, or its URL in a store.
+        run_dir: directory of the run, its URL in a store, or zoo:NAME.
         out: path of the file.
         format: "onnx" for ONNX Runtime, "torch" for torch.export.load.
         checkpoint: as in `evaluate`.

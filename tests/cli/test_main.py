@@ -14,7 +14,7 @@ from veldt.architectures import ARCHITECTURES, OTHER_NAMES, load
 from veldt.cli import main as cli
 from veldt.cli.parsers import Parser, add_fields, run_parser
 from veldt.options import RunOptions
-from veldt.options.fields import flat, option_fields, read_mapping
+from veldt.options.fields import option_fields, read_mapping
 
 CARTPOLE = ("--env", "CartPole-v1")
 SERIAL = ("--backend", "serial", "--num-actors", "1", "--envs-per-actor", "4")
@@ -67,6 +67,8 @@ def refused(tmp_path, monkeypatch, capsys):
         (("train", "impala", "--env", "BreakoutDeterministic-v4", *SERIAL), "use ALE/Breakout-v5"),
         (("train", "impala", *CARTPOLE, "--network", "nets:big", *SERIAL), "cannot import"),
         (("resume", "missing"), "not a run directory"),
+        (("resume", "zoo:cart_pole"), "train with --from zoo:cart_pole"),
+        (("play", "zoo:pole"), "the zoo has acrobot, cart_pole, "),
         (("evaluate", "."), "not a run directory"),
         (("evaluate", ".", "--episodes", "0"), "1 or more"),
     ],
@@ -107,16 +109,6 @@ def test_list_and_describe(capsys):
     assert all(row["new"] in text for row in rows)
     assert cli.main(["describe", "impala", "--num-actors", "3"]) == 0
     assert "actor x3" in capsys.readouterr().out
-
-
-def test_help_shows_common_options_then_the_presets(capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["train", "impala", "--help"])
-    assert stop.value.code == 0
-    text = capsys.readouterr().out
-    assert text.index("--backend") < text.index("--trajectory-steps")
-    paper = flat(load("impala").presets["paper"])
-    assert f"paper: {paper['learning_rate']}" in " ".join(text.split())
 
 
 def test_every_option_is_explained_and_hides_no_other():

@@ -137,9 +137,7 @@ def test_a_request_that_makes_no_sense_is_named_and_disturbs_no_other_client():
             assert _alike(expected, honest.act(observation, step))
 
         both_agree(0)
-        with pytest.raises(
-            ValueError, match="has 8 bytes, but \\(1, 4\\) numbers of float32 are 16"
-        ):
+        with pytest.raises(ValueError, match=r"has 8 bytes, but \(1, 4\) numbers of float32"):
             PolicyClient(address).act([1.0, 2.0])
         with pytest.raises(Refused, match="'observation' is not finite"):
             PolicyClient(address).act([1.0, 2.0, 3.0, float("nan")])

@@ -16,7 +16,6 @@ import veldt
 from veldt.backends.process.backend import ProcessBackend
 from veldt.backends.process.forkserver import warm_up
 from veldt.backends.serial import SerialBackend
-from veldt.commands.play import play_run
 from veldt.league.players import Opponents
 from veldt.league.state import LEAGUE, LeagueState, ModelPool
 from veldt.options import RunOptions
@@ -193,16 +192,6 @@ def test_the_best_model_is_the_one_that_measured_best(finished):
 
 def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_a_person_plays_and_is_told_what_is_no_move(finished):
-    said: list[str] = []
-    moves = iter(["x", *"123456789", *"123456789"])
-    total = play_run(finished, "veldt:tic_tac_toe", ask=lambda _: next(moves), say=said.append)
-    assert total in (-1.0, 0.0, 1.0)
-    assert any("no move now" in line for line in said)
-    with pytest.raises(veldt.ConfigurationError, match="has learned veldt:tic_tac_toe"):
-        play_run(finished, "veldt:kuhn")
 
 
 def test_nash_conv_is_in_the_result(tmp_path):

@@ -131,16 +131,6 @@ def test_a_loaded_policy_plays_what_the_evaluator_plays(tmp_path, name):
     np.testing.assert_allclose(hand_played(policy, env, 2, 7), evaluated.returns, rtol=1e-4)
 
 
-def test_a_player_of_a_league_acts_in_the_game(tmp_path):
-    path = tmp_path / "run"
-    veldt.train("league", "veldt:kuhn", total_env_steps=60, run_dir=str(path), **SMALL)
-    policy = veldt.load(path)
-    policy.observation_space.seed(0)
-    observations = np.stack([policy.observation_space.sample() for _ in range(8)])
-    allowed = np.tile([True, False], (8, 1))
-    assert policy.act(observations, mask=allowed).tolist() == [0] * 8
-
-
 def test_a_policy_needs_no_environment(tmp_path, monkeypatch):
     (tmp_path / "house.py").write_text(
         "import gymnasium\ndef make():\n    return gymnasium.make('CartPole-v1')\n"

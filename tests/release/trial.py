@@ -26,6 +26,7 @@ def main() -> None:
             short = f"--backend {backend} --total-env-steps 3000 --run-dir {backend} --quiet"
             _run(folder, f"train impala --env CartPole-v1 {short}")
         print(_run(folder, "evaluate process --episodes 3"))
+        print(_run(folder, "evaluate zoo:cart_pole --episodes 3"))
         policy = veldt.load(Path(folder) / "process")
         print("acts:", int(policy.act([0.0, 0.0, 0.0, 0.0])))
     print(f"veldt {veldt.__version__} works on Python {sys.version.split()[0]}, from {home}")

@@ -116,6 +116,13 @@ def _runs(given: dict[str, Any]) -> int:
     return _say(dumps(list(map(vars, found))) if given["json"] else table(found))
 
 
+def _zoo(given: dict[str, Any]) -> int:
+    """trained policies that come with Veldt, for any command that reads a run"""
+    from veldt.zoo import cards, listed
+
+    return _say(dumps(cards()) if given["json"] else listed())
+
+
 def _info(given: dict[str, Any]) -> int:
     """what a run is, where it stands, its checkpoints, its result"""
     from veldt.dashboard.overview import about, summaries
@@ -252,7 +259,8 @@ def _compare(given: dict[str, Any]) -> int:
         own = run_parser("train", architecture).parse([architecture, *words])
         return {name: value for name, value in own.items() if name != "architecture"}
 
-    return compare(Comparison(**given), options_of)
+    runs = tuple(str(_local_run(run_dir, None)) for run_dir in given.pop("runs", ()))
+    return compare(Comparison(**given, runs=runs), options_of)
 
 
 def _plot(given: dict[str, Any]) -> int:
@@ -283,6 +291,7 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "resume": _resume,
     "runs": _runs,
     "info": _info,
+    "zoo": _zoo,
     "evaluate": _evaluate,
     "play": _play,
     "export": _export,

@@ -231,14 +231,14 @@ def resume_parser() -> Parser:
     """Common options that may not change are parsed too, so that they are refused by name."""
     parser = Parser("veldt resume", "Resume a run from its newest checkpoint; budgets may change")
     parser.fields = option_fields(RunOptions)
-    parser.add_argument("run", **_RUN)
+    parser.add_argument("run", **{**_RUN, "help": "directory of a run"})
     parser.add_argument(TRUST_FLAG, **_TRUST_CODE)
     group = parser.add_argument_group("what may change")
     add_fields(group, RunOptions, required=False, shown=RESUMABLE)
     return parser
 
 
-_RUN: dict[str, Any] = {"metavar": "RUN_DIR", "help": "directory of a run"}
+_RUN: dict[str, Any] = {"metavar": "RUN_DIR", "help": "directory of a run, or zoo:NAME"}
 _STOCHASTIC = {
     "action": "store_true",
     "help": "draw actions from the policy; Q networks act at random in 5%% of steps",
@@ -268,6 +268,7 @@ _ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
         "--json": _JSON,
     },
     "info": {"run_dir": _RUN, "--json": _JSON},
+    "zoo": {"--json": _JSON},
     "evaluate": {
         **_READS_RUN,
         "--stochastic": _STOCHASTIC,

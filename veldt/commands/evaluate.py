@@ -19,6 +19,7 @@ from veldt.run.best import BEST
 from veldt.run.evaluation import Evaluator
 from veldt.run.loading import Restored, restored
 from veldt.telemetry.progress import task_scores
+from veldt.zoo import ZOO
 
 _FRAMES_PER_SECOND = 30
 
@@ -128,7 +129,7 @@ def _record(found: Restored, seed: int, stochastic: bool, run_dir: Path) -> Path
         raise ConfigurationError(f"cannot draw {env.name}: {one_line(error)}{remedy}") from error
     if not frames:
         raise ConfigurationError(f"{env.name} cannot draw itself; leave --video out")
-    folder = run_dir / "videos"
+    folder = (Path() if run_dir.parent == ZOO else run_dir) / "videos"
     try:
         folder.mkdir(exist_ok=True)
         return _write_video(folder / f"env-steps-{found.env_steps}-seed-{seed}", frames)

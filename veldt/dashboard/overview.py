@@ -12,6 +12,7 @@ from veldt.errors import ConfigurationError
 from veldt.options.fields import format_keys
 from veldt.telemetry.progress import closing_lines, number
 from veldt.telemetry.record import CONFIG_FILE
+from veldt.zoo import ZOO, cards
 
 _COLUMNS = ("run", "architecture", "env", "seed", "state", "env steps", "score")
 
@@ -56,7 +57,8 @@ def _summary(path: Path, view: RunView) -> RunSummary:
         state = f"ended by {result.stopped_by}" + ("" if result.updates else ", 0 updates")
         score = result.mean_return_100 if (e := result.evaluation_return) is None else e
     names = str(view.config["architecture"]), str(view.option("env")), int(view.option("seed"))
-    return RunSummary(str(path), *names, state, int(status.get("env_steps", 0)), score)
+    env_steps = int(status.get("env_steps", 0 if result is None else result.env_steps))
+    return RunSummary(str(path), *names, state, env_steps, score)
 
 
 def table(found: list[RunSummary]) -> str:
@@ -80,5 +82,8 @@ def about(run_dir: Path) -> str:
         f"chosen: {format_keys(chosen)}",
         f"checkpoints at env steps: {checkpoints or 'none'}",
     ]
+    if run_dir.parent == ZOO:
+        card = cards()[run_dir.name]
+        lines.append(f"trained at commit {card['commit']}; {card['score']['text']}")
     rest = [f"repeat it: {config.get('command')}"] if view.result is None else []
     return "\n".join([*lines, *(rest if view.result is None else closing_lines(view.result))])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a run is: a directory of this machine, or a URL with a copy in the user's cache."""
+"""Where a run is: a directory, a policy of the zoo, or a URL with a copy in the user's cache."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from veldt.callbacks import Callback
 from veldt.errors import ConfigurationError, UploadFailure
 from veldt.telemetry.log_files import log_to_stderr
 from veldt.telemetry.result import RunResult
+from veldt.zoo import PREFIX, zoo_run
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _REFRESH_SECONDS = 5.0
@@ -64,6 +65,8 @@ def is_remote(run_dir: str | Path | None) -> bool:
 
 def run_location(run_dir: str | None, base: Path) -> RunLocation:
     """Where a run is or will be; a remote run is downloaded."""
+    if run_dir is not None and run_dir.startswith(PREFIX):
+        raise ConfigurationError(f"{run_dir} cannot be resumed; train with --from {run_dir}")
     if not is_remote(run_dir):
         return RunLocation(run_dir, None if run_dir is None else base / run_dir)
     from veldt.remote.download import download_run
@@ -77,6 +80,8 @@ def run_location(run_dir: str | None, base: Path) -> RunLocation:
 
 def local_run(run_dir: str | Path, checkpoint: str | int | None = None) -> Path:
     """The directory of a run to read from; the files needed of a remote run are downloaded."""
+    if str(run_dir).startswith(PREFIX):
+        return zoo_run(str(run_dir))
     if not is_remote(run_dir):
         return Path(run_dir)
     from veldt.remote.download import download_copy
