@@ -50,7 +50,7 @@ class TakingTurns(pettingzoo.AECEnv):
     """Agents a, b, c in turn; each turn pays the mover 1 and all others 0.1. Agent b ends on c's
     first turn; all end after the sixth move. Masks are in the info: move t allows action t % 2."""
 
-    metadata = {"name": "taking_turns"}  # noqa: RUF012
+    metadata = {"name": "taking_turns", "render_modes": ["human", "ansi"]}  # noqa: RUF012
     possible_agents = ("a", "b", "c")
 
     def __init__(self):
@@ -65,6 +65,9 @@ class TakingTurns(pettingzoo.AECEnv):
 
     def observe(self, agent):
         return self.count
+
+    def render(self):
+        return self.render_mode
 
     def reset(self, seed=None, options=None):
         self.agents, self.count = list(self.possible_agents), 0

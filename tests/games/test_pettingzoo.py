@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from veldt.commands.envs import env_ids
 from veldt.errors import ConfigurationError
 from veldt.games import make_game
 from veldt.games.interface import actions_of
@@ -74,14 +75,9 @@ def test_a_parallel_game_of_three():
     np.testing.assert_array_equal(seen[:8], seen[8:])
     assert not np.array_equal(seen[0][0], seen[0][1])  # each game has its own seed
     assert not np.array_equal(seen[3], seen[7])  # and continues from it
-
-
-def test_continuous_actions():
-    pytest.importorskip("mpe2")
     game = spread(1, continuous_actions=True)
     game.reset()
-    assert game.spec.action.kind == "box"
-    assert game.spec.action_mask_size == 0
+    assert (game.spec.action.kind, game.spec.action_mask_size) == ("box", 0)
     assert game.step(np.full((1, 3, 5), 0.5, dtype=np.float32)).rewards.shape == (1, 3)
 
 
@@ -164,13 +160,21 @@ def test_observations_of_a_wrong_shape_are_refused(padded):
 
 
 def test_names_of_modules_and_registered_ids():
-    with pytest.raises(ConfigurationError, match="no_such_game'"):
-        make_game("pettingzoo:no_such_game", 1)
-    with pytest.raises(ConfigurationError, match="neither parallel_env nor env"):
-        make_game("pettingzoo:json", 1)
+    meant = "did you mean pettingzoo:classic.tictactoe_v3"
+    for name, words in (
+        ("no_such_game", "no_such_game'; name one such as"),
+        ("json", "neither parallel_env nor env"),
+        ("classic.tictacto_v3", meant),
+        ("tictactoe", meant),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            make_game(f"pettingzoo:{name}", 1)
     with pytest.raises(ConfigurationError, match="cannot make"):
         make_game("pettingzoo:pettingzoo.classic.tictactoe_v3", 1, colour="red")
+    assert "pettingzoo:classic.tictactoe_v3" in env_ids("tictactoe_v3")
     if hasattr(pettingzoo, "make"):
+        with pytest.raises(ConfigurationError, match=meant):
+            make_game("pettingzoo:classic/tictacto-v3", 1)
         game = make_game("pettingzoo:classic/tictactoe-v3", 1)
         assert game.agents == ["player_1", "player_2"]
         assert not game.spec.simultaneous
@@ -183,3 +187,4 @@ def test_boards_of_classic_games_are_drawn():
         game.step(np.where(game.to_act, move, 0))
     assert game.drawn(0) == "O . .\n. X .\n. . ."
     assert game.drawn(1) == "X . .\n. O .\n. . ."
+    assert PettingZooGames(TakingTurns, 1).drawn(0) == "ansi"

@@ -53,15 +53,11 @@ def test_each_policy_learns_its_own_answer(backend, tmp_path):
     assert policy.act({"observation": seen, "policy": np.array([1, 0])}).tolist() == [1, 0]
 
 
-def group(**options):
-    spec = EnvironmentFactory(GAME, policies=EACH_ITS_OWN).spec()
-    config = NetworkOptions(normalize_observations=True, normalize_values=True, **options)
-    return make_network(config, spec, "policy_value", 0)
-
-
 @pytest.mark.parametrize("recurrent", ["none", "gru"])
 def test_rows_reach_only_their_own_policy(recurrent):
-    network = group(recurrent=recurrent)
+    spec = EnvironmentFactory(GAME, policies=EACH_ITS_OWN).spec()
+    config = NetworkOptions(normalize_observations=True, normalize_values=True, recurrent=recurrent)
+    network = make_network(config, spec, "policy_value", 0)
     rows = {"observation.observation": torch.rand(3, 4, 2), "action_mask": torch.ones(3, 4, 2) > 0}
     rows[POLICY] = torch.tensor([0, 1, 0, 1]).expand(3, 4)
     state, first = network.initial_state(4), torch.zeros(3, 4, dtype=torch.bool)

@@ -6,19 +6,18 @@ from __future__ import annotations
 import gymnasium
 
 import veldt.environments.small_tasks  # noqa: F401 - registers them
-from veldt.environments.lookup import register_extras
+from veldt.environments.lookup import PETTINGZOO_GAMES, register_extras
 from veldt.games import GAMES
+from veldt.games.pettingzoo_games import known_modules
 
-OTHERS = (
-    "also pettingzoo:MODULE (such as pettingzoo:classic.connect_four_v3), envpool:TASK,"
-    " external:HOST:PORT, and module:function for your own"
-)
+OTHERS = "also pettingzoo:MODULE of your own, envpool:TASK, external:HOST:PORT, and module:function"
 
 
 def env_ids(text: str = "") -> list[str]:
-    """Ids that contain `text`, of Gymnasium, Atari and MinAtar where installed, and Veldt."""
+    """Ids that contain `text`, of Gymnasium, Atari, MinAtar and PettingZoo, and of Veldt."""
     register_extras()
-    newest = (name for name in [*gymnasium.registry, *GAMES] if not _is_other_form(name))
+    names = [*gymnasium.registry, *GAMES, *map(PETTINGZOO_GAMES.__add__, known_modules())]
+    newest = (name for name in names if not _is_other_form(name))
     return sorted(name for name in newest if text.lower() in name.lower())
 
 

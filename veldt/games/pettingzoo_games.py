@@ -13,6 +13,7 @@ import fnmatch
 import functools
 import importlib
 import importlib.util
+import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,9 +23,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from veldt.environments.lookup import PETTINGZOO_GAMES
+from veldt.environments.lookup import PETTINGZOO_GAMES, one_line
 from veldt.environments.spaces import action_offset, action_spec, joined_mask, leaf_readers
-from veldt.errors import ConfigurationError, did_you_mean, extra_module, install
+from veldt.errors import ConfigurationError, did_you_mean, extra_module, install, nearest
 from veldt.games.interface import GameSpec, GameStep, VectorGame
 from veldt.types import ACTION_MASK, POLICY, ObservationLeaf
 
@@ -64,8 +65,11 @@ class PettingZooGames(VectorGame):
         return np.stack([copy.to_act for copy in self._copies])
 
     def drawn(self, player: int) -> str:
-        """A board of two planes of stones, as the classic games have; the player's are X."""
+        """The game's own text, or a board of two planes of stones, where the player's are X."""
         copy = self._copies[0]
+        if "ansi" in copy.env.metadata.get("render_modes", ()):
+            copy.env.unwrapped.render_mode = "ansi"
+            return str(copy.env.render())
         seen = copy.env.observe(self.agents[player]) if isinstance(copy, SequentialCopy) else None
         board = np.asarray(seen["observation"] if isinstance(seen, dict) else seen)
         if board.ndim != 3 or board.shape[2] != 2:
@@ -378,17 +382,41 @@ def _in_module(path: str) -> Callable[..., Any]:
         module = vars(importlib.import_module(path))
     except ImportError as error:
         raise ConfigurationError(
-            f"cannot import '{path}': {error}; name a module such as"
-            f" pettingzoo:mpe2.simple_spread_v3, and run: {install('pettingzoo')}"
+            f"cannot import '{path}': {one_line(error)}; {_remedy(path)}"
         ) from error
     maker: Callable[..., Any] | None = module.get("parallel_env") or module.get("env")
     if maker is None:
-        raise ConfigurationError(f"'{path}' has neither parallel_env nor env; name another module")
+        raise ConfigurationError(f"'{path}' has neither parallel_env nor env; {_remedy(path)}")
     return maker
+
+
+def known_modules() -> list[str]:
+    """Modules with a game, of PettingZoo and of MPE2, such as "classic.tictactoe_v3"."""
+    library, mpe = (importlib.util.find_spec(name) for name in ("pettingzoo", "mpe2"))
+    found = [_as_module(id) for id in getattr(_library(), "aec_registry", ())] if library else []
+    modules = pkgutil.iter_modules(mpe.submodule_search_locations) if mpe else ()
+    return found + [f"mpe2.{module.name}" for module in modules if "_v" in module.name]
+
+
+def _as_module(id: str) -> str:
+    return id.replace("/", ".").replace("-", "_").removeprefix("pettingzoo.")
+
+
+def _remedy(name: str) -> str:
+    """What to do about a game that cannot be found or imported."""
+    path, known = _as_module(name), known_modules()
+    if path in known:
+        return f'run: pip install "pettingzoo[{path.partition(".")[0]}]"'
+    if near := nearest(path, known):
+        return f"did you mean pettingzoo:{near[0]}?"
+    return f"name one such as pettingzoo:classic.rps_v2, and run: {install('pettingzoo')}"
 
 
 def _registered(id: str) -> Callable[..., Any]:
     library = _library()
+    known = [*library.aec_registry, *library.parallel_registry]
+    if id.replace("_v", "-v") not in (*known, *(each.rpartition("-v")[0] for each in known)):
+        raise ConfigurationError(f"PettingZoo has no '{id}'; {_remedy(id)}")
     form = "parallel" if id in library.parallel_registry else "aec"
     return functools.partial(library.make, form, id)
 
