@@ -4,8 +4,6 @@
 from importlib import metadata
 from pathlib import Path
 
-import pytest
-
 from veldt.architectures import ARCHITECTURES, load
 from veldt.cli.parsers import run_parser
 from veldt.errors import _ALSO_CALLED, did_you_mean, install, nearest
@@ -23,29 +21,24 @@ def test_an_unknown_name_is_met_with_the_nearest():
     assert did_you_mean("zzz", known).startswith("there are ")
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("--n-steps", "--trajectory-steps"),
-        ("--wandb", "--trackers wandb"),
-        ("--log-dir", "--run-dir"),
-        ("--clip-range", "--ppo-clip"),
-        ("--total-timesteps", "--total-env-steps"),
-        ("--n-envs", "--envs-per-actor"),
-        ("--vf-coef", "--loss-options value_coefficient=0.5"),
-    ],
-)
-def test_options_of_other_libraries_are_known(theirs, ours):
+def test_options_of_other_libraries_are_known():
     known = [
         text for action in run_parser("train", "ppo")._actions for text in action.option_strings
     ]
-    assert did_you_mean(theirs, known) == f"did you mean {ours}?"
+    for theirs, ours in (
+        *(("n-steps", "trajectory-steps"), ("wandb", "trackers wandb"), ("log-dir", "run-dir")),
+        *(("clip-range", "ppo-clip"), ("total-timesteps", "total-env-steps")),
+        *(("n-envs", "num-envs"), ("vf-coef", "loss-options value_coefficient=0.5")),
+    ):
+        assert did_you_mean(f"--{theirs}", known) == f"did you mean --{ours}?"
+    assert did_you_mean("--learning-starts", known, "see --help") == "see --help"  # of a replay
 
 
 def test_every_name_of_another_library_leads_to_an_option():
     known = {*option_fields(RunOptions)}
     known |= {name for each in ARCHITECTURES for name in option_fields(load(each).config)}
-    assert {text.partition(" ")[0] for text in _ALSO_CALLED.values()} <= known
+    theirs = {name for text in _ALSO_CALLED.values() for name in text.split(" ")[0].split("|")}
+    assert theirs <= known
 
 
 def test_an_extra_is_installed_from_where_veldt_is(monkeypatch):

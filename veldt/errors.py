@@ -58,8 +58,10 @@ _ALSO_CALLED = {
     "cuda": "device cuda",
     "ent_coef": "entropy_coefficient",
     "env_id": "env",
+    "env_kwargs": "env_options",
     "eval_freq": "evaluate_every",
     "from": "from_run",
+    "frame_stack": "wrappers frame_stack=4",
     "gae_lambda": "trace_lambda",
     "gpu": "device cuda",
     "lambda": "trace_lambda",
@@ -70,18 +72,24 @@ _ALSO_CALLED = {
     "lr": "learning_rate",
     "lstm": "recurrent lstm",
     "minibatch_size": "minibatches",
-    "n_envs": "envs_per_actor",
+    "max_episode_steps": "wrappers time_limit=500",
+    "n_envs": "num_envs|envs_per_actor",
     "n_epochs": "epochs",
     "n_eval_episodes": "evaluation_episodes",
     "n_steps": "trajectory_steps",
     "net_arch": "network_options hidden_sizes=64x64",
     "num_env_steps": "total_env_steps",
+    "n_timesteps": "total_env_steps",
+    "num_env_runners": "num_actors",
     "num_envs": "envs_per_actor",
     "num_epochs": "epochs",
+    "num_gpus": "device cuda",
     "num_minibatches": "minibatches",
     "num_sgd_iter": "epochs",
     "num_steps": "trajectory_steps",
     "num_workers": "num_actors",
+    "policy_kwargs": "network_options hidden_sizes=64x64",
+    "reward_clip": "wrappers reward_clip=1",
     "rollout": "trajectory_steps",
     "rollout_fragment_length": "trajectory_steps",
     "save_freq": "checkpoint_options seconds=60",
@@ -93,19 +101,22 @@ _ALSO_CALLED = {
     "track": "trackers wandb",
     "train_for_env_steps": "total_env_steps",
     "update_epochs": "epochs",
+    "value_coef": "loss_options value_coefficient=0.5",
     "vf_coef": "loss_options value_coefficient=0.5",
     "wandb": "trackers wandb",
 }
-"""Options by their names in other libraries, some with an example of a value."""
+"""Options by their names in other libraries, some with an example of a value. Of two, the first
+that the system has."""
 
 
 def did_you_mean(given: str, known: Iterable[str], otherwise: str | None = None) -> str:
     """The remedy for an unknown name: the nearest known one, or `otherwise`."""
     known = list(known)
-    name = given.lstrip("-").replace("-", "_")
-    option, _, value = _ALSO_CALLED.get(name, "").partition(" ")
-    spelt = [each for each in known if each in (option, "--" + option.replace("_", "-"))]
-    same = [f"{each} {value}".rstrip() for each in spelt]
-    if near := same or nearest(given, known):
+    names, _, value = _ALSO_CALLED.get(given.lstrip("-").replace("-", "_"), "").partition(" ")
+    spellings = [
+        spelt for each in names.split("|") for spelt in (each, "--" + each.replace("_", "-"))
+    ]
+    same = [f"{each} {value}".rstrip() for each in spellings if each in known]
+    if near := same or ([] if names else nearest(given, known)):
         return f"did you mean {near[0]}?"
     return otherwise or f"there are {', '.join(known)}"

@@ -42,6 +42,8 @@ class Problem:
             shape, self.spec, self.heads.get(head, head), self.seed, self.first
         )
         network.require_memory()
+        if head in self.heads:
+            network.require_outputs(head)
         return network
 
     def environments(self, num_groups: int = 1) -> Environments:

@@ -183,6 +183,13 @@ class WrongShape(Faulty):
         return (np.zeros(5, np.float32), *rest)
 
 
+class WrongEntry(Faulty):
+    observation_space = spaces.Dict(speed=spaces.Box(-1.0, 1.0, (3,), np.float32))
+
+    def reset(self, **_: Any) -> Any:
+        return {"speed": np.zeros(2, np.float32)}, {}
+
+
 class Rude(Faulty):
     """Prints, and works in a folder of its own."""
 

@@ -38,6 +38,7 @@ def make():
         (faulty.OldStep, "step() returned 4 values instead of 5"),
         (faulty.never_resetting, "does not stand up"),
         (faulty.WrongShape, "an observation of shape (5,) where its observation space is Box"),
+        (faulty.WrongEntry, "observation['speed'] of shape (2,) where its observation space is"),
     ],
 )
 def test_an_environment_that_cannot_work_is_named_before_anything_starts(make, words):

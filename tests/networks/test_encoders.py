@@ -185,6 +185,8 @@ def test_own_factory():
         (vector(), "network_specs:no_such_function", "is not there"),
         (vector(), lambda spec: "not a module", "must return an nn.Module"),
         (vector(), lambda spec: nn.Flatten(0), r"features \[N, F\]"),
+        (vector(), lambda spec: nn.LSTM(4, 8), "must return a tensor"),
+        (image(9), lambda spec: nn.Linear(9, 2), r"receives observation uint8\[2, 4, 9, 9\]"),
     ],
 )
 def test_what_does_not_fit_names_the_remedy(leaf, encoder, message):

@@ -11,7 +11,9 @@ from veldt.networks import (
     LAST_REWARD,
     MASKED_LOGIT,
     FlatParameters,
+    NetworkFactory,
     NetworkOptions,
+    PolicyValueNetwork,
     make_network,
     masked_q,
 )
@@ -195,6 +197,20 @@ def test_the_number_of_threads_has_no_part_in_the_weights(recurrent):
 def test_heads_that_do_not_fit_are_refused(action, head, options, message):
     with pytest.raises(ValueError, match=message):
         make_network(NetworkOptions(**options), make_spec(action=action), head, 0)
+
+
+class OneLogit(PolicyValueNetwork):
+    def outputs(self, features, observations):
+        both = super().outputs(features, observations)
+        return both._replace(logits=both.logits[:, :1])
+
+
+def test_an_own_head_of_another_shape_is_refused():
+    spec = make_spec(action_mask_size=3)
+    config = NetworkOptions(recurrent="lstm", last_action_and_reward=True)
+    NetworkFactory(config, spec, PolicyValueNetwork).require_outputs("policy_value")
+    with pytest.raises(ValueError, match=r"OneLogit: .* logits of shape \(2, 3\) .* \(2, 1\)"):
+        NetworkFactory(config, spec, OneLogit).require_outputs("policy_value")
 
 
 def test_heads_start_small_and_orthogonal():

@@ -68,6 +68,8 @@ def test_sizes_grow_with_actors_where_environments_step_as_arrays(
     assert (found["envs_per_actor"], found["rows_per_update"]) == (width, rows)
     if architecture == "sample_factory":  # sizes that are given do not grow
         assert plan(architecture, {"num_envs": 30}, num_actors=15).problem.envs_per_actor == 2
+        with pytest.raises(ConfigurationError, match="among 1 actors of 2 groups; use 8"):
+            plan(architecture, {"num_envs": 7}, num_actors=1)
 
 
 PUBLISHED_ROWS = {
@@ -225,8 +227,8 @@ class FloatPictures(Pictures):
 
 
 def test_floats_that_look_like_an_image_are_named():
-    lines = [
-        choices_line(plan("a2c", env=env, backend="serial")) for env in (Pictures, FloatPictures)
-    ]
-    assert "give images as uint8" not in lines[0]
-    assert "observation of 64 x 64 x 3 float32 is read as numbers: give images as uint8" in lines[1]
+    line, remedy = choices_line(plan("a2c", env=Pictures)), "give images as uint8"
+    assert "a2c on large images: preset" in line
+    assert remedy not in line
+    line = choices_line(plan("a2c", env=FloatPictures))
+    assert f"observation of 64 x 64 x 3 float32 is read as numbers: {remedy}" in line

@@ -107,10 +107,7 @@ class ResilientEnvironment(gymnasium.Wrapper):
 
     def _check(self, method: str, observation: Any, info: Any) -> None:
         if not _fits(self._space, observation):
-            raise MalformedError(
-                f"{method} returned {_observation_text(observation)} where its observation space is"
-                f" {self._space}"
-            )
+            raise MalformedError(f"{method} returned {_misfit(self._space, observation)}")
         if not isinstance(info, dict):
             raise MalformedError(f"{method} returned {info!r:.100} as info; return a dict")
 
@@ -202,9 +199,19 @@ def _shape(value: Any) -> tuple[int, ...] | None:
     return None if array.dtype.kind == "O" else array.shape
 
 
-def _observation_text(observation: Any) -> str:
-    if observation is None:
-        return "None"
-    shape = _shape(observation)
-    kind = f"type {type(observation).__name__}" if shape is None else f"shape {shape}"
-    return f"an observation of {kind}"
+def _misfit(space: gymnasium.Space, value: Any, entry: str = "") -> str:
+    """The first entry that does not fit its space, in words."""
+    parts: Mapping[Any, gymnasium.Space] = {}
+    if isinstance(space, spaces.Dict) and isinstance(value, Mapping):
+        parts = space.spaces
+    elif isinstance(space, spaces.Tuple) and isinstance(value, tuple | list):
+        parts = dict(zip(range(len(value)), space.spaces, strict=False))
+    for name, part in parts.items():
+        inner = f"{entry}[{name!r}]"
+        if isinstance(value, Mapping) and name not in value:
+            return f"no observation{inner} where its observation space is {part}"
+        if not _fits(part, value[name]):
+            return _misfit(part, value[name], inner)
+    shape = _shape(value)
+    kind = f"type {type(value).__name__}" if shape is None else f"shape {shape}"
+    return f"an observation{entry} of {kind} where its observation space is {space}"

@@ -205,24 +205,33 @@ class OwnEncoder(Encoder):
         super().__init__()
         self.leaves = spec.observation
         sample = {
-            leaf.name: torch.zeros((2, *leaf.shape), dtype=_torch_dtype(leaf))
+            leaf.name: torch.zeros((2, *leaf.shape), dtype=torch_dtype(leaf))
             for leaf in spec.observation
         }
+        function = getattr(factory, "func", factory)
+        what = f"the network {function.__module__}:{getattr(function, '__qualname__', '')}"
         try:
             self.module = factory(spec)
             if not isinstance(self.module, nn.Module):
                 raise TypeError(f"it must return an nn.Module, not {type(self.module)}")
             with torch.no_grad():
                 features = self(sample)
+            if not isinstance(features, Tensor):
+                raise TypeError(f"its module must return a tensor, not {type(features)}")
         except Exception as error:  # one line that names the user's code
             text = " ".join(str(error).split())
-            entries = f"it receives {spec.observed()}"
+            shapes = [
+                f"{name} {str(entry.dtype).removeprefix('torch.')}{list(entry.shape)}"
+                for name, entry in sample.items()
+            ]
+            inputs = ("a dict of " if len(shapes) > 1 else "") + ", ".join(shapes)
             raise ValueError(
-                f"{factory!r} fails with {type(error).__name__}: {text}; {entries}"
+                f"{what} fails with {type(error).__name__}: {text}; for 2 observations its module"
+                f" receives {inputs}"
             ) from error
         if features.dim() != 2 or features.shape[0] != 2:
             raise ValueError(
-                f"{factory!r}: its module must map observations [N, ...] to features [N, F]; "
+                f"{what}: its module must map observations [N, ...] to features [N, F]; "
                 f"for N = 2 it returned shape {tuple(features.shape)}"
             )
         self.num_features = int(features.shape[1])
@@ -349,5 +358,5 @@ def _flat_size(leaf: ObservationLeaf) -> int:
     return count * (leaf.categories if leaf.categories <= MAX_ONE_HOT else EMBEDDING_SIZE)
 
 
-def _torch_dtype(leaf: ObservationLeaf) -> torch.dtype:
+def torch_dtype(leaf: ObservationLeaf) -> torch.dtype:
     return torch.float32 if leaf.kind == "vector" else getattr(torch, leaf.dtype)

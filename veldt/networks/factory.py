@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from veldt.errors import ConfigurationError
-from veldt.networks.encoders import is_ready_made
+from veldt.errors import ConfigurationError, text_of
+from veldt.networks.encoders import is_ready_made, torch_dtype
 from veldt.networks.flat_parameters import FlatParameters
 from veldt.networks.heads import Head, make_network
 from veldt.networks.network import Network
 from veldt.networks.options import NetworkOptions
 from veldt.options.fields import format_keys
 from veldt.resources import require_bytes
-from veldt.types import EnvironmentSpec
+from veldt.types import ACTION_MASK, EnvironmentSpec
 
 Part = Literal["all", "encoder"]
 _ENCODER, _NORMALIZER = "encoder", "observation normaliser"
@@ -66,6 +66,38 @@ class NetworkFactory:
         network = make_network(self.config, self.spec, self.head, seed)
         self.first.fill(network, self.config, self.spec, self.head)
         return network
+
+    def require_outputs(self, head: str) -> None:
+        """Refuse a network whose outputs are not shaped as those of `head`, one of HEADS."""
+        name = getattr(self.head, "__name__", self.head)
+        expected = replace(self, head=head)._output_shapes()
+        try:
+            found = self._output_shapes()
+        except Exception as error:  # one line that names the user's code
+            text = " ".join(f"{type(error).__name__}: {text_of(error)}".split())
+            raise ConfigurationError(f"the network {name} fails with {text}") from error
+        for entry, shape in expected.items():
+            if found.get(entry) != shape:
+                raise ConfigurationError(
+                    f"the network {name}: outputs() must return {entry} of shape {shape} for 2"
+                    f" observations, but it returned {found.get(entry, 'none')}"
+                )
+
+    @torch.no_grad()
+    def _output_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the outputs for two observations, by name."""
+        network, spec = self.blank(), self.spec
+        inputs = {
+            leaf.name: torch.zeros((2, *leaf.shape), dtype=torch_dtype(leaf))
+            for leaf in spec.observation
+        }
+        inputs[ACTION_MASK] = torch.ones((2, spec.action_mask_size), dtype=torch.bool)
+        for name, field_ in network.input_fields().items():
+            inputs[name] = torch.zeros((2, *field_.shape), dtype=getattr(torch, field_.dtype))
+        inputs = {name: inputs[name] for name in network.input_names}
+        outputs, _ = network.step(inputs, network.initial_state(2), torch.ones(2, dtype=torch.bool))
+        named: dict[str, Tensor] = getattr(outputs, "_asdict", dict)()  # {} if no NamedTuple
+        return {name: tuple(entry.shape) for name, entry in named.items()}
 
     def in_float32(self) -> NetworkFactory:
         """The same in float32, so that outputs do not depend on batch size and machine."""

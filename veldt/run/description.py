@@ -110,8 +110,10 @@ def choices_line(plan: Plan) -> str:
             f"; the observation of {sides} {space.dtype} is read as numbers: give images as uint8"
             " (0 to 255), which convolutions read"
         )
+    is_atari = problem.environment.is_atari or problem.environment.is_envpool
+    task = plan.family if is_atari else plan.family.replace("atari", "large images")
     return (
-        f"{plan.architecture} on {plan.family}: preset {plan.preset}, {actors} x"
+        f"{plan.architecture} on {task}: preset {plan.preset}, {actors} x"
         f" {problem.envs_per_actor} environments, {plan.rows_per_update():,} rows per update,"
         f" {plan.topology.num_weights:,} weights on {problem.compute.device}{change}"
     )

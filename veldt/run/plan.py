@@ -147,8 +147,10 @@ def make_plan(
     if width is None:
         width = envs_per_actor(environment, flat_keys(config), num_actors)
         if (asked := own.get("num_envs")) and num_actors * width != asked:
+            groups = flat_keys(config).get("groups_per_actor", 1)
+            of = f" of {groups} groups" if groups > 1 else ""
             raise ConfigurationError(
-                f"num_envs {asked} do not split evenly among {num_actors} actors; use"
+                f"num_envs {asked} does not split evenly among {num_actors} actors{of}; use"
                 f" {num_actors * width}, or another --num-actors"
             )
     # The scores of Atari games differ by orders of magnitude.

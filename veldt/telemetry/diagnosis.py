@@ -144,7 +144,7 @@ def _idle_cause(options: Mapping[str, Any], queue_fill: Mapping[str, float]) -> 
         cause += "its reader is held back"
         changes = ["raise queue_trajectories", "raise env_steps_per_update", "lower replay_ratio"]
     elif fill <= _EMPTY:
-        cause += "its writers are held back by a barrier or a limit"
+        cause += "its writers are held back by a barrier, a limit or a lack of cores"
         changes = [_MORE_ENVS, "lower env_steps_per_update", "raise replay_ratio"]
     else:
         cause += "work comes in bursts"
