@@ -20,7 +20,7 @@ from veldt.telemetry.progress import clock, closing_lines, number
 _STYLE = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
 _STATES = {"starting": "starting", "running": "running", "lost": "stopped without a result"}
 _CHARTS = {
-    "Learning curve: mean return of the last 100 episodes": charts.curve,
+    "Learning curve: mean return of the last 100 episodes; orange: evaluations": charts.curve,
     "Policy lag: updates between acting and learning": charts.lag,
 }
 
