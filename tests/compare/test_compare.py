@@ -120,14 +120,14 @@ def test_contestants_have_options_of_their_own(tmp_path):
 
 def test_runs_that_exist_are_grouped_by_the_options_in_which_they_differ(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made = [{"seed": 0}, {"seed": 1}, {"epochs": 2}]
+    made = [{"seed": 0}, {"seed": 1}, {"epochs": 2, "wrappers": {"time_limit": 99}}]
     for number, given in enumerate(made):
         veldt.train("ppo", "CartPole-v1", backend="serial", num_actors=1, total_env_steps=2100,
                     evaluation_episodes=0, run_dir=tmp_path / str(number), **given)  # fmt: skip
     found = existing([str(tmp_path / str(number)) for number in range(3)])
     assert {name: len(group) for name, group in found.items()} == {
-        "ppo epochs=4": 2,
-        "ppo epochs=2": 1,
+        "ppo epochs=4 wrappers time_limit=null": 2,
+        "ppo epochs=2 wrappers time_limit=99": 1,
     }
     # One batch of 2,048 rows, learned from four times or twice.
     assert [round(group[0].replay_ratio) for group in found.values()] == [4, 2]

@@ -109,6 +109,8 @@ def existing(run_dirs: Iterable[str]) -> Records:
             stored = _stored(run_dir)
             given = {**stored["options"], **stored["config"]}
             name, rows = str(stored["architecture"]), metric_rows(run_dir)
+            for group in [n for n, each in given.items() if isinstance(each, dict)]:
+                given |= {f"{group} {key}": each for key, each in given.pop(group).items()}
             texts = {n: dumps(each).strip('"') for n, each in given.items() if n not in _OF_ONE_RUN}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(f"{run_dir} holds no run; name directories of runs") from error
