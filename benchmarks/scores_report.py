@@ -135,6 +135,8 @@ Stable-Baselines3. `python benchmarks/scores.py` measures it.
   MountainCarContinuous and NestedDict, `continuous_wide` on seeds 10 to 13 of Hopper, the share of
   noise of `sample_factory` on seeds 20 to 24 of MountainCarContinuous and Pendulum. All are
   reported on seeds 0 to 4 of the same tasks. `continuous_wide` of `sac` has SAC's constants.
+  `vectors` of `pqn` was chosen on seeds 10 and 11 of Acrobot, its `grids` on seed 10 of Breakout;
+  `sebulba` and `areal` have the presets of `ppo`.
 
 ## Measured
 """

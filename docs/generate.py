@@ -454,7 +454,8 @@ def main() -> None:
     _write("planning.md", planning_page((DOCS / "planning.md").read_text(encoding="utf-8")))
     _write("peers.md", benchmark("peers_report").page())
     scores = benchmark("scores_report")
-    _write("scores.md", f"{scores.page()}\n{benchmark('gpu_report').section()}")
+    more = (benchmark(name).section() for name in ("pqn_pong", "gpu_report"))
+    _write("scores.md", "\n".join((scores.page(), "".join(more))))
     choosing = (DOCS / "choosing.md").read_text(encoding="utf-8")
     _write("choosing.md", _filled(choosing, scores.choosing_block()))
     if arguments.readme:

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pong without sticky actions with pqn on two cores: the curves in docs/scores.md.
+
+veldt train pqn --env ALE/Pong-v5 --env-options repeat_action_probability=0.0 --max-seconds 2400
+python benchmarks/pqn_pong.py RUN_DIR...    appends those runs to the results and draws all of them
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from veldt.compare.records import cpu_model, versions
+from veldt.telemetry.log_files import metric_rows
+
+_ROOT = Path(__file__).resolve().parent.parent
+RESULTS = _ROOT / "benchmarks/results/pqn_pong.jsonl"
+FIGURE = _ROOT / "docs/images/pqn_pong.png"
+
+
+def recorded(run_dir: Path) -> dict[str, Any]:
+    """The run's seed and result, and a point of its curve every 10 seconds."""
+    result = json.loads((run_dir / "result.json").read_text(encoding="utf-8"))
+    config = json.loads((run_dir / "config.json").read_text(encoding="utf-8"))
+    rows = metric_rows(run_dir)
+    began = rows[-1]["time"] - result["wall_seconds"]
+    points = [(round(r["time"] - began), r["env_steps"], r["return/mean_100"]) for r in rows]
+    kept = {seconds // 10: (seconds, *rest) for seconds, *rest in points}
+    names = ("evaluation_return", "mean_return_100", "env_steps", "wall_seconds", "chosen")
+    return {
+        "seed": config["options"]["seed"],
+        **{name: result[name] for name in names},
+        "cpu": cpu_model(),
+        "versions": versions(("torch", "ale-py")),
+        "curve": list(kept.values()),
+    }
+
+
+def section() -> str:
+    """The section of docs/scores.md."""
+    lines = [
+        "## Pong on two cores",
+        "",
+        "Pong without sticky actions with `pqn`, 40 minutes on two cores (`veldt train pqn --env"
+        " ALE/Pong-v5 --env-options repeat_action_probability=0.0 --max-seconds 2400`): training"
+        " episodes, whose mean is behind the policy, and a closing evaluation. Other work ran"
+        " beside these runs (a load of 5 to 12); an idle machine makes more env steps in this time."
+        " The preset `atari_on_cpu` was chosen with seed 10. Points are in"
+        " `benchmarks/results/pqn_pong.jsonl`.",
+        "",
+        "| seed | minutes to -10 | env steps to -10 | env steps | mean of 100 | evaluation |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for run in _runs():
+        above = [point for point in run["curve"] if point[2] is not None and point[2] > -10.0]
+        reached = f"{above[0][0] / 60:.0f} | {above[0][1]:,}" if above else "- | -"
+        scores = f"{run['mean_return_100']:.1f} | {run['evaluation_return']:.1f}"
+        lines.append(f"| {run['seed']} | {reached} | {run['env_steps']:,} | {scores} |")
+    return "\n".join([*lines, "", f"![pqn on Pong](images/{FIGURE.name})", "", ""])
+
+
+def _runs() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in RESULTS.read_text(encoding="utf-8").splitlines()]
+
+
+def draw(runs: list[dict[str, Any]]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3), sharey=True, constrained_layout=True)
+    for run in runs:
+        seconds, steps, returns = zip(*run["curve"], strict=True)
+        returns = [float("nan") if value is None else value for value in returns]
+        axes[0].plot([each / 60 for each in seconds], returns, label=f"seed {run['seed']}")
+        axes[1].plot([each / 1000 for each in steps], returns)
+    axes[0].set(xlabel="minutes since the start", ylabel="mean return of 100 episodes")
+    axes[1].set(xlabel="thousand env steps")
+    axes[0].legend()
+    for axis in axes:
+        axis.axhline(-10, color="grey", linewidth=0.8, linestyle="--")
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(FIGURE, dpi=80)
+
+
+def main() -> None:
+    with RESULTS.open("a", encoding="utf-8") as file:
+        for run_dir in sys.argv[1:]:
+            print(json.dumps(recorded(Path(run_dir))), file=file)
+    draw(_runs())
+
+
+if __name__ == "__main__":
+    main()
