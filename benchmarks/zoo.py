@@ -44,8 +44,11 @@ TRAINED = {
     "cart_pole": "ppo --env CartPole-v1 --total-env-steps 200000",
     "hopper": "ppo --env Hopper-v5 --total-env-steps 700000",
     "lunar_lander": "ppo --env LunarLander-v3 --total-env-steps 1000000",
-    "minatar_breakout": "ppo --env MinAtar/Breakout-v1 --total-env-steps 3000000",
-    "minatar_space_invaders": "ppo --env MinAtar/SpaceInvaders-v1 --total-env-steps 3000000",
+    # What the preset `grids` of pqn says since.
+    "minatar_breakout": "pqn --num-envs 64 --trajectory-steps 16 --epochs 2 --minibatches 8"
+    " --learning-rate 1e-3 --optimizer-options decay_learning_rate=true"
+    " --exploration-options epsilon_end=0.02,epsilon_env_steps=300000"
+    " --env MinAtar/Breakout-v1 --total-env-steps 3000000 --seed 10",
     "pendulum": "ppo --env Pendulum-v1 --total-env-steps 500000",
     "tic_tac_toe": "league --env veldt:tic_tac_toe --env-options opening_moves=4"
     " --total-env-steps 2000000",
@@ -61,6 +64,8 @@ _POINTS = 20
 def command(name: str) -> str:
     """The command that trains an entry."""
     words = TRAINED[name]
+    if "--seed" in words:
+        return f"veldt train {words}"
     every = int(words.split()[-1]) // _POINTS
     evaluated = "" if words.startswith("league") else f" --evaluate-every {every}"
     return f"veldt train {words}{evaluated} --seed {SEED}"
@@ -179,7 +184,7 @@ def make(name: str) -> None:
         "architecture": found.plan.architecture,
         "env": found.plan.problem.environment.name,
         "env_steps": found.env_steps,
-        "seed": SEED,
+        "seed": found.plan.options.seed,
         "command": command(name),
         "commit": (RUNS / f"{name}.commit").read_text(),
         "evaluation_seed": EVALUATION_SEED,
