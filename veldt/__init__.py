@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Veldt: every architecture of distributed reinforcement learning, from DQN to Sample Factory."""
+"""Veldt: every architecture of distributed reinforcement learning, from DQN to AReaL."""
 
 import importlib
 from typing import TYPE_CHECKING

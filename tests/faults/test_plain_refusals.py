@@ -144,36 +144,28 @@ def test_code_that_changed_since_training_runs_only_when_it_is_trusted(trained, 
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("key", "name", "words"),
     [
-        ("os:system", "part of Python"),
-        ("brought:make", "lies in the run directory itself"),
-        ("unrecorded:make", "there is no record of"),
+        ("env", "os:system", "part of Python"),
+        ("env", "brought:make", "lies in the run directory itself"),
+        ("env", "unrecorded:make", "there is no record of"),
+        ("architecture", "run/brought.py", "lies in the run directory itself"),
     ],
 )
-def test_code_that_a_run_directory_brings_or_invents_does_not_run(trained, name, words, capsys):
+def test_code_that_a_run_directory_brings_or_invents_does_not_run(
+    trained, key, name, words, capsys
+):
     canary = trained / "canary"
     code = f"open({str(canary)!r}, 'w').close()\n" + ENVIRONMENT
     (trained / "run/brought.py").write_text(code)
     (trained / "unrecorded.py").write_text(code)
     path = trained / "run/config.json"
     config = json.loads(path.read_text())
-    config["options"]["env"] = name
     config["options"]["env_options"] = {"command": f"touch {canary}"}
+    (config["options"] if key == "env" else config)[key] = name
     path.write_text(json.dumps(config))
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(trained / "run")
         assert words in refusal(capsys, "evaluate", "run")
         assert words in refusal(capsys, "resume", "run")
-    assert not canary.exists()
-
-
-def test_an_architecture_that_the_run_directory_brings_does_not_run(trained, capsys):
-    canary = trained / "canary"
-    (trained / "run/own.py").write_text(f"open({str(canary)!r}, 'w').close()\n")
-    path = trained / "run/config.json"
-    config = json.loads(path.read_text())
-    config["architecture"] = "run/own.py"
-    path.write_text(json.dumps(config))
-    assert "lies in the run directory itself" in refusal(capsys, "resume", "run")
     assert not canary.exists()
