@@ -77,9 +77,7 @@ def test_a_lambda_runs_on_serial_but_cannot_be_evaluated_later(tmp_path):
 
 def test_a_lambda_is_refused_where_it_would_have_to_travel(tmp_path):
     path = tmp_path / "run"
-    with pytest.raises(
-        veldt.ConfigurationError, match="environments of actor-0 cannot be sent"
-    ) as refusal:
+    with pytest.raises(veldt.ConfigurationError, match="actor-0 cannot be sent") as refusal:
         veldt.train("impala", lambda: make_cart(), run_dir=str(path), envs_per_actor=4)
     assert "--backend serial" in str(refusal.value)
     assert "\n" not in str(refusal.value)

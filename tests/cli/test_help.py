@@ -20,11 +20,8 @@ def flags(text: str) -> set[str]:
 def test_the_short_help_fits_a_screen_and_the_long_one_has_everything(name):
     short = run_parser("train", name).format_help()
     known = [*option_fields(RunOptions).values(), *option_fields(load(name).config).values()]
-    everything = {leaf.flag.removeprefix("--") for leaf in known} | {
-        "config",
-        "dry-run",
-        "trust-code",
-    }
+    everything = {leaf.flag.removeprefix("--") for leaf in known}
+    everything |= {"config", "dry-run", "trust-code"}
     assert 17 <= len(flags(short)) <= 25
     assert {"env", "learning-rate", "total-env-steps"} <= flags(short)
     assert f"veldt train {name} --help all" in short
@@ -34,7 +31,7 @@ def test_the_short_help_fits_a_screen_and_the_long_one_has_everything(name):
 @pytest.mark.parametrize("arguments", [("--help", "all"), ("-h", "all"), ("--help=all",)])
 def test_all_is_asked_for_behind_the_architecture(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
-        cli.main(["train", "impala", *arguments])
+        cli.main(["train", "impala", *arguments.split()])
     assert stop.value.code == 0
     text = capsys.readouterr().out
     assert text.index("\ncommon options:\n") < text.index("\noptions of impala, optimizer:\n")

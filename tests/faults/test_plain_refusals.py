@@ -65,11 +65,7 @@ TRAIN += " --total-env-steps 100 --evaluation-episodes 0 --run-dir run"
 @pytest.mark.parametrize(
     ("script", "code", "words"),
     [
-        (
-            f"mkdir gone; cd gone; rmdir ../gone; {TRAIN}",
-            2,
-            "the working directory has been deleted",
-        ),
+        (f"mkdir gone; cd gone; rmdir ../gone; {TRAIN}", 2, "directory has been deleted"),
         (f"T=$PWD/{'x' * 100}; mkdir $T; TMPDIR=$T {TRAIN}", 2, "set TMPDIR to another, shorter"),
         (f"mkdir run; touch run/checkpoints; {TRAIN}", 0, "no checkpoint was written"),
         (f"{TRAIN} <&- >&-", 0, ""),

@@ -180,10 +180,8 @@ def test_a_result_is_read_as_it_was_written_also_by_a_later_version(tmp_path):
 
 def test_a_run_that_learned_nothing_says_so_in_red():
     nothing = a_result(updates=0, episodes=0)
-    assert [line.partition(":")[0] for line in nothing.problems()] == [
-        "0 updates",
-        "no episode ended",
-    ]
+    found = [line.partition(":")[0] for line in nothing.problems()]
+    assert found == ["0 updates", "no episode ended"]
     assert a_result(env_steps=0, updates=0).problems()[0].startswith("0 env steps")
     stream = io.StringIO()
     LiveProgress(TITLE, GOAL, stream).finish(nothing)
