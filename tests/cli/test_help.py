@@ -28,7 +28,7 @@ def test_the_short_help_fits_a_screen_and_the_long_one_has_everything(name):
     assert flags(run_parser("train", name, show_all=True).format_help()) == everything
 
 
-@pytest.mark.parametrize("arguments", [("--help", "all"), ("-h", "all"), ("--help=all",)])
+@pytest.mark.parametrize("arguments", ["--help all", "-h all", "--help=all"])
 def test_all_is_asked_for_behind_the_architecture(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["train", "impala", *arguments.split()])
