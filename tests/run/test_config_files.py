@@ -107,7 +107,7 @@ def test_what_a_file_does_not_say_is_asked_for(capsys):
     assert "name an environment with --env" in second
     with pytest.raises(veldt.ConfigurationError, match=r"architecture = in a\.toml"):
         veldt.train(config="a.toml")
-    options = {"options": {"env": "CartPole-v1"}, "config": {}, "architecture": "impala"}
+    options = {"options": {"env": "veldt:leduc"}, "config": {}, "architecture": "impala"}
     Path("config.json").write_text(json.dumps(options))
     with pytest.raises(veldt.ConfigurationError, match="names every option"):
         veldt.train(config="config.json", preset="paper")

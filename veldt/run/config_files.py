@@ -43,7 +43,7 @@ RESUMABLE = {
     "trackers",
 }
 """Options that may have another value when a run is resumed."""
-_NOT_FILES = ("envpool", "__main__")
+_NOT_FILES = ("envpool", "veldt", "__main__")  # "veldt:" names a game, not a file
 
 
 @dataclass(frozen=True)
