@@ -309,7 +309,7 @@ def evolution_page(results: Path = RESULTS) -> str:
     """The lineage as a drawing, with the verdicts beside each arrow."""
     found = _examined(results)
     drawn = "\n".join(
-        f'    {old}["{old} {ARCHITECTURES[old].year}"] -->|{change}|'
+        f'    {old}["{old} {ARCHITECTURES[old].year}"] -->|"{change}"|'
         f' {new}["{new} {ARCHITECTURES[new].year}"]'
         for old, new, _, change, _ in LINEAGE
     )
