@@ -122,7 +122,7 @@ def test_values_are_read_by_the_type_of_their_field():
     add_fields(parser, RunOptions)
     text = (
         "--env X --network-options hidden_sizes=64x32 --total-env-steps 1e6 --target-return -100"
-        " --no-quiet --wrappers time_limit=none --env-options a=1,b=0.5,c=true,d=word"
+        " --no-quiet --wrappers time_limit=none --env-options a=1,b=0.5 --env-options c=true,d=word"
     )
     assert parser.parse(text.split()) == {
         "env": "X",

@@ -91,6 +91,13 @@ def unknown_option(
     return fields.unknown_option(name.replace("_", "-"), options, known, see, value)
 
 
+class _JoinKeys(argparse.Action):
+    """KEY=VALUE,...: an option that is given twice has the keys of both."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        setattr(namespace, self.dest, {**getattr(namespace, self.dest, {}), **values})
+
+
 def add_fields(
     parser: argparse.ArgumentParser | argparse._ArgumentGroup,
     config: type,
@@ -125,6 +132,8 @@ def add_fields(
             settings["action"] = argparse.BooleanOptionalAction
         else:
             settings["type"], settings["metavar"] = reader(option.kind)
+            if settings["metavar"] == "KEY=VALUE,...":
+                settings["action"] = _JoinKeys
             if get_origin(option.kind) is Literal:
                 settings["choices"] = get_args(option.kind)
             if option.entry.metadata.get("several"):
