@@ -4,7 +4,7 @@
 python -m benchmarks.zoo                     all; a run that has finished is not trained again
 python -m benchmarks.zoo cart_pole hopper
 
-Runs are in build/zoo, entries in veldt/zoo/NAME: run directories with config.json, result.json, a
+Runs are in build/zoo, entries in veldt_zoo/NAME: run directories with config.json, result.json, a
 thinned metrics.jsonl, one checkpoint of nothing but weights, and card.json.
 """
 

@@ -82,7 +82,7 @@ def test_the_page_of_the_index_has_no_relative_links():
 def test_the_sdist_can_be_built_from(built):
     with tarfile.open(built[1]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
-    data = {"veldt/py.typed", "veldt/dashboard/style.css", "veldt/zoo/cart_pole/card.json"}
+    data = {"veldt/py.typed", "veldt/dashboard/style.css", "veldt_zoo/cart_pole/card.json"}
     assert {"pyproject.toml", "README.md", PROJECT["readme"], "LICENSE"} | data <= names
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from veldt.errors import ConfigurationError
 
 PREFIX, CARD = "zoo:", "card.json"
-ZOO = Path(__file__).parent
+ZOO = Path(__file__).parents[1] / "veldt_zoo"  # beside the package, in a checkout and installed
 
 
 def cards() -> dict[str, dict[str, Any]]:
