@@ -150,7 +150,7 @@ class Minibatches:
 
 
 def select_rows(part: Tensors, whole_columns: bool) -> Tensors:
-    """The rows (or columns) of a minibatch."""
+    """The rows of a minibatch, with `whole_columns` its columns of all steps."""
     if INDEX not in part:
         return part
     rows = dict(part)

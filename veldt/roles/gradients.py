@@ -126,7 +126,15 @@ def synchronous_group(
     num_learners: int,
     reduction: str,
 ) -> list[GradientSink]:
-    """The gradient sink of each learner; a single learner steps by itself."""
+    """The gradient sink of each learner; a single learner steps by itself.
+
+    Args:
+        topology: Gets the queue of gradients to the first learner, which steps for all.
+        weights: Board from which the others take the weights.
+        optimizer: Of the first learner.
+        num_learners: Each has a sink, in their order.
+        reduction: sum or mean of the learners' gradients.
+    """
     if num_learners == 1:
         return [LocalOptimizer(optimizer)]
     queue = topology.queue("gradients", gradient_layout(topology.network), num_learners - 1)

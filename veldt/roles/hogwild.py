@@ -210,7 +210,16 @@ def hogwild_workers(
     num_workers: int,
     kind: type[Hogwild] = Hogwild,
 ) -> list[Hogwild]:
-    """Shared weights and the gradient sink of each worker."""
+    """Shared weights and the gradient sink of each worker.
+
+    Args:
+        topology: Gets the shared memory.
+        network: Of all workers.
+        optimizer: Of each worker; its statistics are shared if `options` say so.
+        options: What workers share.
+        num_workers: Each has a sink, in their order.
+        kind: Class of the sinks.
+    """
     weights = topology.share("weights", network.initial_vector())
     counts = np.zeros((num_workers + 1, _COUNT_STRIDE), np.int64)
     model = SharedModel(weights.end, topology.share("weights" + UPDATES_SUFFIX, counts).end)

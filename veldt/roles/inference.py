@@ -214,7 +214,13 @@ class BatchedPolicy(Part):
 def recurrent_memory(
     network: NetworkFactory, num_groups: int, environments: Environments
 ) -> np.ndarray:
-    """Memory for the recurrent state of all groups, which the servers of a policy share."""
+    """Memory for the recurrent state of all groups, which the servers of a policy share.
+
+    Args:
+        network: Of the policy.
+        num_groups: Groups of environments of all actors.
+        environments: Their width is that of a group.
+    """
     size = state_size(network.outline(), num_groups, environments.width)
     return np.zeros(max(1, size), np.float32)
 

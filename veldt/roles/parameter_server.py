@@ -262,7 +262,15 @@ def add_parameter_server(
     options: ServerOptions,
     num_learners: int,
 ) -> Server:
-    """Add the shards, each with a queue for gradients and a board for weights."""
+    """Add the shards, each with a queue for gradients and a board for weights.
+
+    Args:
+        topology: Gets one node per shard.
+        network: Whose weights are split.
+        optimizer: Of each shard.
+        options: The number of shards and the oldest gradients that they apply.
+        num_learners: Learners that send gradients, for the length of the queues.
+    """
     initial, server = network.initial_vector(), Server(shards(network, options.num_shards), [], [])
     for number, shard in enumerate(server.shards):
         queue = topology.queue(f"gradients-{number}", shard.layout, 2 * num_learners)
