@@ -19,7 +19,7 @@ def test_greedy_episodes_get_long_with_the_default_preset(architecture, train):
         ("gorila", "CartPole-v1", 150, 400_000, {"replay": "global", "num_shards": 1}),
         ("apex", "Pendulum-v1", -600, 80_000, {}),  # chance -1200
         ("pqn", "CartPole-v1", 300, 250_000, {}),
-        ("pqn", "veldt/Catch-v0", 0.9, 60_000, {}),
+        ("pqn", "veldt/Catch-v0", 0.9, 60_000, {"preset": "control"}),
     ],
     ids=["gorila-bundled", "gorila-global", "apex-dpg", "pqn-vector", "pqn-image"],
 )
