@@ -138,7 +138,7 @@ SENTENCES = (
     Sentence("M2PO is stable with data 256 updates old", "M2PO",
              "`m2po`: 256 minus 90% of 0", kept("m2po", 256), ("m2po",), **_KEPT),
     Sentence("Rates scaled by the ESS are stable 128 updates off-policy", "VCPO",
-             "`ess`: 64 minus 90% of 0", kept("ess", 64), ("ess",), **_KEPT),
+             "`ess`: 64 (half of that) minus 90% of 0", kept("ess", 64), ("ess",), **_KEPT),
     Sentence("The scaled rate is what helps", "VCPO",
              "`ess` minus `vtrace`, 16 to 256", gain("ess", "vtrace", 16, 32, 64, 256),
              ("ess", "vtrace")),
