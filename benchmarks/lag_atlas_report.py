@@ -223,8 +223,8 @@ def reading(atlas: Atlas) -> list[str]:
         f"- **What does harm.** Over all cells, the rank correlation of the score with lag is"
         f" {ranks[0]}; with KL it is {ranks[1]}.",
         f"- **What helps.** Over lags 1 to 8 the highest scores are those of {listed(near)}, over"
-        f" 16 to 64 those of {listed(far)} (the first, and all whose interval of the difference to"
-        " it reaches 0).",
+        f" 16 to 64 those of {listed(far)} (the intervals of"
+        " their differences to all others lie above 0).",
         f"- **What to choose.** First bound lag (`--eta`). Then use {advice}.",
     ]
 
