@@ -290,6 +290,16 @@ LINEAGE = (
 )  # fmt: skip
 """From, to, what was wrong, what changed, and the claims that examine it."""
 
+_ELSEWHERE = {
+    "sebulba": "Equal bits with any timing are [tested](lag.md#bound-it); [Scores](scores.md) has"
+    " its steps and seconds beside those of `sample_factory`.",
+    "areal": "The atlas of [Lag](lag.md#what-it-costs-and-what-helps) examines its decoupled clip,"
+    " [Scores](scores.md) has its steps and seconds beside those of `sebulba`.",
+    "pqn": "[Scores](scores.md) has its steps and seconds beside those of `dqn` and `ppo`.",
+    "league": "[Leagues](league.md) has the strength that it reached.",
+}
+"""Where steps without a claim are measured."""
+
 
 _AROUND = """## Works around these systems
 
@@ -331,7 +341,7 @@ def evolution_page(results: Path = RESULTS) -> str:
             lines = [f"- {CLAIMS[name].statement} {_verdict(found.get(name))}" for name in claims]
             parts.append(f"{BEGIN}\n" + "\n".join(lines) + f"\n{END}")
         else:
-            parts.append("No experiment of ours tests this step.")
+            parts.append(_ELSEWHERE.get(new, "No experiment of ours tests this step."))
     parts.append(_AROUND)
     return "\n\n".join(parts) + "\n"
 
