@@ -21,6 +21,7 @@ import veldt
 pytestmark = pytest.mark.slow
 ROOT = Path(veldt.__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PACKAGES = ("veldt/", "veldt_zoo/")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def built(tmp_path_factory):
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.splitlines()  # fmt: skip
-    shipped = [name for name in tracked if name.startswith("veldt/") or "/" not in name]
+    shipped = [name for name in tracked if name.startswith(PACKAGES) or "/" not in name]
     for name in shipped:
         if (ROOT / name).is_file():
             (folder / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -45,13 +46,11 @@ def built(tmp_path_factory):
 def test_the_wheel_holds_what_the_package_reads(built):
     with zipfile.ZipFile(built[0]) as wheel:
         names = set(wheel.namelist())
-    ours = {path.relative_to(ROOT).as_posix() for path in (ROOT / "veldt").rglob("*")
-            if path.is_file() and "__pycache__" not in path.parts}  # fmt: skip
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()]
+    ours = {path.relative_to(ROOT).as_posix() for path in files if "__pycache__" not in path.parts}
     assert ours <= names
-    assert {name.split("/")[0] for name in names} == {
-        "veldt",
-        f"veldt-{veldt.__version__}.dist-info",
-    }
+    info = f"veldt-{veldt.__version__}.dist-info"
+    assert {name.split("/")[0] for name in names} == {"veldt", "veldt_zoo", info}
 
 
 @pytest.mark.timeout(150)
