@@ -45,10 +45,7 @@ TRAINED = {
     "hopper": "ppo --env Hopper-v5 --total-env-steps 700000",
     "lunar_lander": "ppo --env LunarLander-v3 --total-env-steps 1000000",
     # What the preset `grids` of pqn says since.
-    "minatar_breakout": "pqn --num-envs 64 --trajectory-steps 16 --epochs 2 --minibatches 8"
-    " --learning-rate 1e-3 --optimizer-options decay_learning_rate=true"
-    " --exploration-options epsilon_end=0.02,epsilon_env_steps=300000"
-    " --env MinAtar/Breakout-v1 --total-env-steps 3000000 --seed 10",
+    "minatar_breakout": "pqn --env MinAtar/Breakout-v1 --total-env-steps 3000000",
     "pendulum": "ppo --env Pendulum-v1 --total-env-steps 500000",
     "tic_tac_toe": "league --env veldt:tic_tac_toe --env-options opening_moves=4"
     " --total-env-steps 2000000",

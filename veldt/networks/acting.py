@@ -20,6 +20,7 @@ from veldt.networks.heads import (
     LEAST_VALUE_VARIANCE,
     ActionOutput,
     BoundedActionNetwork,
+    Observations,
     PolicyGroup,
     PolicyValueNetwork,
     PolicyValueOutput,
@@ -34,7 +35,6 @@ from veldt.networks.normalizers import CLIP, EPSILON, RunningMoments
 from veldt.types import ACTION_MASK
 
 Outputs = PolicyValueOutput | QOutput | ActionOutput | SACOutput
-Observations = dict[str, Tensor]
 Rows = Callable[[np.ndarray], np.ndarray]
 Head = Callable[[np.ndarray, Observations], Outputs]
 
