@@ -22,6 +22,7 @@ from veldt.errors import ConfigurationError
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of <malloc.h>
 _KEPT_BYTES = 1 << 30
 _LARGEST_KEPT_BYTES = 32 << 20  # glibc's limit
+THREADS_ASKED = os.environ.get("OMP_NUM_THREADS", "")  # `limit_library_threads` sets it later
 
 
 class ShortageError(ConfigurationError):

@@ -171,7 +171,7 @@ def test_each_learner_and_server_has_the_device_that_was_named(monkeypatch):
 def test_the_learner_has_as_many_threads_as_the_environment_variable_says(monkeypatch):
     monkeypatch.setattr("veldt.run.plan.usable_cores", lambda: 2)
     for value, threads in (("8", 8), ("9", 8), ("none", 1)):
-        monkeypatch.setenv("OMP_NUM_THREADS", value)
+        monkeypatch.setattr("veldt.resources.THREADS_ASKED", value)
         assert plan("impala", backend="process").problem.compute.threads == threads
         serial = plan("impala", backend="serial").problem
         assert (serial.compute.threads, serial.shape.image_precision) == (1, "float32")
@@ -184,7 +184,8 @@ def test_the_learner_has_as_many_threads_as_the_environment_variable_says(monkey
 def test_a_learner_that_actors_wait_for_has_their_cores(architecture, env, threads, monkeypatch):
     """Only for networks of images, and never on serial, which must not depend on the machine."""
     monkeypatch.setattr("veldt.run.plan.usable_cores", lambda: 16)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr("veldt.resources.THREADS_ASKED", "")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as the fork server sets it before the plan
     sizes = {"env": env, "num_actors": 1}
     assert plan(architecture, backend="process", **sizes).problem.compute.threads == threads
     assert plan(architecture, backend="serial", **sizes).problem.compute.threads == 1

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import Any
 
 import torch
 
-from veldt import architectures
+from veldt import architectures, resources
 from veldt.architectures import Architecture
 from veldt.backends import BACKENDS
 from veldt.backends.process.node_process import check_can_be_sent
@@ -40,7 +39,6 @@ from veldt.run.external import declared_spec, with_places
 from veldt.topology import BoardSpec, QueueSpec, Topology, lagging
 from veldt.types import EnvironmentSpec
 
-_THREADS = "OMP_NUM_THREADS"
 _MOST_THREADS_PER_CORE = 4
 _MOST_THREADS_UNASKED = 8
 _NATIVE_ENVS, _PYTHON_ENVS, _ATARI_ENVS = 64, 16, 8
@@ -204,7 +202,7 @@ def _schedule(options: RunOptions, began: float | None) -> Schedule | None:
 def _learner_threads(options: RunOptions, system: Architecture, is_image: bool) -> int:
     """OMP_NUM_THREADS if it is set; one on a deterministic backend, because several threads sum
     in another order."""
-    asked, cores = os.environ.get(_THREADS, ""), usable_cores()
+    asked, cores = resources.THREADS_ASKED, usable_cores()
     backend = BACKENDS[options.backend]
     if backend.is_deterministic:
         return 1
