@@ -155,6 +155,16 @@ def alpha_beta_moves(
     return moves
 
 
+def alpha_beta_1(seen: np.ndarray, legal: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """A scripted opponent of depth 1."""
+    return _certain(seen, 1, random)
+
+
+def alpha_beta_2(seen: np.ndarray, legal: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """A scripted opponent of depth 2."""
+    return _certain(seen, 2, random)
+
+
 def alpha_beta_3(seen: np.ndarray, legal: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """A scripted opponent of depth 3."""
     return _certain(seen, 3, random)

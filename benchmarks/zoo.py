@@ -50,7 +50,13 @@ TRAINED = {
     "tic_tac_toe": "league --env veldt:tic_tac_toe --env-options opening_moves=4"
     " --total-env-steps 2000000",
     "connect_four": "league --env veldt:connect_four --env-options opening_moves=2"
-    " --total-env-steps 3000000",
+    " --network-options hidden_sizes=256x256,activation=relu --gamma 0.99 --trace-lambda 0.95"
+    " --trajectory-steps 16 --ppo-options normalize_advantages=true --entropy-coefficient 0.03"
+    " --loss-options final_entropy=0.005 --matchmaking uniform --league-options"
+    " opponent_noise=0.05,self_play_share=0.25,freeze_env_steps=500000,max_frozen=1"
+    " --scripted-opponents "
+    + ",".join(f"benchmarks.connect_four:alpha_beta_{depth}" for depth in (1, 2, 3, 4))
+    + " --total-env-steps 10000000",
 }
 SEED, EVALUATION_SEED = 1, 1_000
 NUM_EPISODES, NUM_GAMES = 100, 1_000
