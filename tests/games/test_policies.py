@@ -50,7 +50,7 @@ def test_each_policy_learns_its_own_answer(backend, tmp_path):
     assert veldt.evaluate(tmp_path / "run", episodes=5).by_task == best
     assert '"info/return/second": ' in (tmp_path / "run" / "metrics.jsonl").read_text()
     policy, seen = veldt.load(tmp_path / "run"), np.ones((2, 2), np.float32)
-    assert policy.act({"observation": seen, "policy": np.array([1, 0])}).tolist() == [1, 0]
+    assert policy.act({"observation": seen, "policy": np.array([1, 0])}).tolist() == [2, 1]
 
 
 @pytest.mark.parametrize("recurrent", ["none", "gru"])

@@ -43,6 +43,7 @@ def test_a_league_plays_pettingzoo(env, tmp_path):
     assert result.league["frozen"] >= 3
     assert result.league["games"] > 5
     assert result.nash_conv is None
+    assert not (tmp_path / "best").exists()  # without a measure the last model is the best known
 
 
 def test_what_a_game_does_not_have_is_refused():

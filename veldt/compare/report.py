@@ -81,11 +81,11 @@ def write_report(
 
 
 def draw(records: Records, path: Path, with_lag: bool = True) -> None:
-    """Draw returns over env steps and over seconds, evaluations over env steps where there are any,
-    and the distribution of the policy lag; PNG or SVG, by the name of the file."""
+    """Draw returns over env steps and over seconds, evaluations over env steps where there are
+    several, and the distribution of the policy lag; PNG or SVG, by the name of the file."""
     every = [run for runs in records.values() for run in runs]
     panels = [("env_steps", RETURN), ("seconds", RETURN)]
-    if any(EVALUATION in row for run in every for row in run.rows):
+    if any(run.curve("env_steps", EVALUATION)[1].size > 1 for run in every):
         panels.append(("env_steps", EVALUATION))
     count = len(panels) + with_lag
     figure = Figure(figsize=(8.0, 3.5 * count), dpi=120, layout="constrained")

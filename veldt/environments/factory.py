@@ -237,9 +237,8 @@ class EnvironmentFactory:
             rows_per_env_step=opened.rows_per_env_step,
             policies=opened.policies,
         )
-        interface = Interface(
-            observation_space, env.single_action_space, in_observation, self._stack_depth
-        )
+        action_space = opened.action_space or env.single_action_space
+        interface = Interface(observation_space, action_space, in_observation, self._stack_depth)
         one_by_one = not is_native or self.name.startswith(lookup.PETTINGZOO_GAMES)
         return _Reading(spec, interface, in_info, not one_by_one)
 
@@ -326,7 +325,9 @@ def _open_game(factory: EnvironmentFactory, options: dict[str, Any], num_envs: i
     # By name, because games are no part of the core.
     open_columns = lookup.imported_function("veldt.games:open_columns", "game")
     columns, rows = open_columns(factory.name, num_envs, options)
-    return OpenedVector(columns, AutoresetMode.SAME_STEP, 1, rows, columns.game.spec.policies)
+    game = columns.game
+    of_game = (game.spec.policies, game.action_space)
+    return OpenedVector(columns, AutoresetMode.SAME_STEP, 1, rows, *of_game)
 
 
 def _open_envpool(

@@ -55,6 +55,8 @@ class OpenedVector:
     frames_per_step: int = 1
     rows_per_env_step: int = 1
     policies: tuple[str, ...] = ()
+    action_space: Any = None
+    """Of a trained policy, where `env` counts actions from 0 and the game behind it does not."""
     seeded: bool = False
     """Whether the seed was set at construction, so that reset() takes none."""
     life_loss: str = "none"

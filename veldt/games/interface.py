@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
+from gymnasium import Space
 
 from veldt.types import ActionSpec, ObservationLeaf
 
@@ -69,6 +70,8 @@ class VectorGame(ABC):
 
     action_names: tuple[str, ...] = ()
     """What a person types for each action; numbers where it is empty."""
+    action_space: Space | None = None
+    """Of the environment behind it, which may not count actions from 0."""
 
     def __init__(self, spec: GameSpec, num_games: int) -> None:
         self.spec, self.num_games = spec, num_games

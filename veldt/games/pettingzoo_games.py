@@ -48,6 +48,7 @@ class PettingZooGames(VectorGame):
         observed = list(map(env.observation_space, agents))
         self._observation = SharedObservation(agents, observed, names)
         self._action = SharedAction(agents, list(map(env.action_space, agents)))
+        self.action_space = self._action.space
         self._seeds: list[int | None] = [*range(seed, seed + num_games)]
         spec = GameSpec(
             id,
@@ -295,7 +296,8 @@ class SharedAction:
     def __init__(self, agents: list[str], of_agents: list[Any]) -> None:
         self._spaces = of_agents
         self._offsets = [action_offset(space) for space in of_agents]
-        self.spec = action_spec(_common_space("action", agents, of_agents))
+        self.space = _common_space("action", agents, of_agents)
+        self.spec = action_spec(self.space)
         self.mask_size = sum(self.spec.sizes)
         self.forced = np.zeros(self.mask_size, dtype=bool)
         """Only action 0: the mask of a player who is not to act."""

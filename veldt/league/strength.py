@@ -139,12 +139,19 @@ class LeagueOutcome:
         self, result: RunResult, parameters: Callable[[str], Parameters], run_dir: Path
     ) -> None:
         """The entries "league" and "nash_conv", measured with the last weights."""
-        pool, last = ModelPool(run_dir), parameters("weights").vector
+        pool, newest = ModelPool(run_dir), parameters("weights")
+        last = newest.vector
         state = self.options.state_of(parameters(LEAGUE).vector)
         past = [pool.read(model) for model in state.past_models()]
         measures, best = {}, pool.read_best()
         if can_measure(self.game, self.network) and np.isfinite(last).all():
             measures = strength(self.game, self.network, last, past)
+            worth = merit(measures)
+            if best is None or worth > best[1]["merit"]:
+                env_steps = int(state.env_steps.sum())
+                facts = {"merit": worth, "env_steps": env_steps, "version": newest.version}
+                pool.write_best(last, facts)
+                best = last, facts
         result.league = {
             "players": len(state.models),
             "frozen": state.num_frozen,

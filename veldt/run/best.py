@@ -59,8 +59,12 @@ class Best:
 class BestWeights:
     """Keeps the best weights of one run in memory, and writes them every few seconds."""
 
-    def __init__(self, directory: Path, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, directory: Path, note: Callable[[str], None], returns_show_progress: bool = True
+    ) -> None:
+        """In a league returns show none, and only `keep` replaces the best weights."""
         self._store, self._note = CheckpointStore(directory, keep=1), note
+        self._returns_show_progress = returns_show_progress
         self.best: Best | None = None
         self._lowest: float | None = None
         self._is_written, self._next_write = True, 0.0
@@ -81,7 +85,7 @@ class BestWeights:
     def watch(self, run: RunTelemetry, weights: Callable[[], Parameters]) -> None:
         """Keep the newest weights if recent training episodes returned more than before."""
         now = training_score(run)
-        if now is None:
+        if now is None or not self._returns_show_progress:
             return
         self._lowest = now.mean if self._lowest is None else min(self._lowest, now.mean)
         best = self.best
@@ -90,6 +94,8 @@ class BestWeights:
 
     def evaluated(self, score: Score, weights: Parameters, env_steps: int) -> None:
         """Keep weights that evaluated better than all before, or their newer score."""
+        if not self._returns_show_progress:
+            return
         best = self.best
         is_same = best is not None and best.weights.version == weights.version
         is_known = best is not None and (best.score.evaluated or self.has_dropped(score))

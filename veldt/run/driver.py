@@ -118,7 +118,7 @@ class Run:
             saved=self._callbacks.checkpoint,
             note=note,
         )
-        self._best = BestWeights(path / BEST, note)
+        self._best = BestWeights(path / BEST, note, plan.topology.outcome is None)
         self._signals = Signals()
         self._nodes_are_alive = False
         self._evaluation: Evaluation | None = None

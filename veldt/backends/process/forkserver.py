@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -37,6 +38,8 @@ def warm_up(*modules: str) -> None:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     raise_descriptor_limit()
     server_context().set_forkserver_preload(["veldt.backends.process.preload", *modules])
+    # Killed environments leave semaphores, which the tracker removes; that is no reason to warn.
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")
     try:
         forkserver.ensure_running()
     except OSError as error:
@@ -44,6 +47,8 @@ def warm_up(*modules: str) -> None:
             f"cannot start processes with temporary files in {tempfile.gettempdir()} ({error}); set"
             " TMPDIR to another, shorter path"
         ) from error
+    finally:
+        sys.warnoptions.pop()
     temporary_folder()
 
 

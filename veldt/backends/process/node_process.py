@@ -250,10 +250,10 @@ class NodeProcess:
 
     def kill(self) -> None:
         """Kill it at once, with its process group: what its environments have started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.process_id, signal.SIGKILL)
-            connection.wait([self.end], timeout=_DEATH_SECONDS)
         kill_group(self.process_id)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process_id, signal.SIGKILL)  # in its first moments it leads no group
+            connection.wait([self.end], timeout=_DEATH_SECONDS)
 
     def cause_of_death(self) -> str:
         with kept_running():
