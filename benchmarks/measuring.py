@@ -36,6 +36,8 @@ class Training:
     """Env steps that reached an update, per second of steady state; with replay a step counts as
     often as it is drawn."""
     updates_per_second: float
+    rows: list[dict[str, Any]]
+    """Of metrics.jsonl."""
 
 
 def train(architecture: str, limit_seconds: float, **options: object) -> Training:
@@ -52,7 +54,7 @@ def train(architecture: str, limit_seconds: float, **options: object) -> Trainin
         result = json.loads((run_dir / "result.json").read_text(encoding="utf-8"))
         rows = metric_rows(run_dir)
     trained = steady_rate(rows, "counter/trained_env_steps")
-    return Training(result, trained, steady_rate(rows, "updates"))
+    return Training(result, trained, steady_rate(rows, "updates"), rows)
 
 
 def tree_bytes(pid: int) -> int | None:

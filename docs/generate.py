@@ -330,6 +330,9 @@ def evolution_page(results: Path = RESULTS) -> str:
         " [experiments](claims.md) found about the change.",
         f"```mermaid\ngraph TD\n{drawn}\n```",
         f"{BEGIN}\n{_evidence_table(results)}\n{END}",
+        "## Ten systems side by side",
+        f"{BEGIN}\n{benchmark('lineage_report').section(results / 'lineage.jsonl') or NOT_MEASURED}"
+        f"\n{END}",
     ]
     for old, new, wrong, change, claims in LINEAGE:
         parts += [

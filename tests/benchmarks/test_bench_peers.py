@@ -2,14 +2,19 @@
 """The contest's rules, its resuming and its table; no peer is installed for this."""
 
 import argparse
-import importlib.util
 import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BENCHMARKS = ROOT / "benchmarks"
+sys.path[:0] = str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "peers")
+
+import bench_peers as bench  # noqa: E402
+import peers_report as report  # noqa: E402
+import referee  # noqa: E402
+
+del sys.path[:2]
 ADAPTER = """import json, sys
 with open({log!r}, "a") as file:
     print(*sys.argv[1:], file=file)
@@ -21,34 +26,8 @@ print(json.dumps({{"start_seconds": 1.0, "steps_per_second": 100.0, "samples_per
 """
 
 
-def load(name, folder=BENCHMARKS):
-    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def bench():
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        return load("bench_peers")
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-
-
-@pytest.fixture(scope="module")
-def report():
-    return load("peers_report")
-
-
-@pytest.fixture(scope="module")
-def referee():
-    return load("referee", BENCHMARKS / "peers")
-
-
 @pytest.fixture
-def contest(bench, tmp_path, monkeypatch):
+def contest(tmp_path, monkeypatch):
     """Two contestants whose adapters are stubs that write down that they were called."""
     log = tmp_path / "calls"
     log.touch()
@@ -83,7 +62,7 @@ def test_finished_runs_are_not_repeated(contest):
     assert calls == 8
 
 
-def test_a_failed_run_is_told_and_tried_again(bench, contest, monkeypatch):
+def test_a_failed_run_is_told_and_tried_again(contest, monkeypatch):
     monkeypatch.setattr(bench, "CONTESTANTS", (bench.Contestant("sb3", "a2c"),))
     document, calls = contest(seeds=1)
     assert calls == 2
@@ -102,7 +81,7 @@ def run(framework, setting, env, mode, seed, **values):
 
 
 @pytest.fixture
-def document(report):
+def document():
     """Three seeds; Veldt is faster, one peer reaches the target twice, the other once."""
     cartpole, pong, runs = "CartPole-v1", "ALE/Pong-v5", []
     times = ((3.0, 20.0, None), (2.0, None, 50.0), (4.0, 30.0, None))
@@ -137,7 +116,7 @@ def test_ratios_are_best_against_best(document):
     assert document["ceiling"]["all_cores"] == pytest.approx(800.0)
 
 
-def test_the_written_page_is_what_the_code_says(report):
+def test_the_written_page_is_what_the_code_says():
     def text(page):
         return page.partition(report.BEGIN)[0]
 
@@ -145,7 +124,7 @@ def test_the_written_page_is_what_the_code_says(report):
     assert text(written) == text(report.page()), "run: python docs/generate.py"
 
 
-def test_the_rate_is_that_of_the_window(referee):
+def test_the_rate_is_that_of_the_window():
     # Slow at first, 100 steps/s from second 3 on, nothing after second 10.
     marks = [(0.0, 10.0), (1.0, 11.0), *((3.0 + k, 20.0 + 100.0 * k) for k in range(8))]
     marks.append((60.0, 721.0))
@@ -156,7 +135,7 @@ def test_the_rate_is_that_of_the_window(referee):
 
 
 @pytest.fixture
-def judge(referee, monkeypatch, tmp_path):
+def judge(monkeypatch, tmp_path):
     monkeypatch.setenv(referee.STAMP_VARIABLE, str(tmp_path / "stamp"))
     given = argparse.Namespace(mode="score", seed=0, warm_up=1.0, seconds=2.0, limit=1e9)
     given.target = 475.0
