@@ -216,6 +216,7 @@ class Pictures(gymnasium.Env):
 def test_rewards_are_clipped_in_atari_games_only(architecture, own, env, wrappers, clip):
     planned = plan(architecture, own, env=env, backend="serial", wrappers=wrappers)
     assert planned.problem.environment.reward_clip == clip
+    assert planned.problem.shape.encoder == ("small_conv" if architecture == "impala" else "auto")
 
 
 class FloatPictures(Pictures):
