@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
-from veldt.compare.statistics import interquartile_mean
 
 from .claim import Criterion, Row, settings, values
 from .figures import lines
@@ -77,10 +74,6 @@ class CentralInferenceWins(WidthClaim):
         for name in self.architectures:
             waits = np.nanmean(values(rows, "learner_waits", architecture=name, width=wide))
             texts.append(f"{name}'s learner waits {waits:.0%} of the time at width {wide}.")
-        for name, ratio in self._ratios(rows).items():
-            width = crossover(self.widths, interquartile_mean(ratio).tolist())
-            where = f"at a width of about {width:,.0f}" if width else "at none of these widths"
-            texts.append(f"{name} overtakes {self.architectures[0]} {where}.")
         return texts
 
     def draw(self, rows: list[Row], figure: Any) -> None:
@@ -94,17 +87,3 @@ class CentralInferenceWins(WidthClaim):
         for axis in (left, right):
             axis.set_xscale("log", base=2)
             axis.set_xticks(self.widths, [str(width) for width in self.widths])
-
-
-def crossover(widths: tuple[int, ...], ratios: list[float]) -> float | None:
-    """The width from which the ratio stays at 1 or above, between two points by a straight line
-    over the logarithm; None if the last ratio is below 1."""
-    if not ratios or not ratios[-1] >= 1.0:
-        return None
-    below = [index for index, ratio in enumerate(ratios) if not ratio >= 1.0]
-    if not below:
-        return float(widths[0])
-    before = below[-1]
-    share = (1.0 - ratios[before]) / (ratios[before + 1] - ratios[before])
-    steps = [math.log(widths[index]) for index in (before, before + 1)]
-    return math.exp(steps[0] + share * (steps[1] - steps[0]))

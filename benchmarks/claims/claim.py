@@ -31,10 +31,10 @@ Row = dict[str, Any]
 class Criterion:
     """A number that decides: its interval over seeds, the bound it has to pass, what matters.
 
-    It holds where the whole interval passes the bound and the number itself is at least what
-    matters; it holds, but small, where it passes the bound and is less than that. It does not hold
-    where the interval does not pass the bound and shows that less than what matters is left, and is
-    undecided otherwise. A number without seeds is its own interval."""
+    It holds where the whole interval passes the bound; it holds, but small, where the whole
+    interval also lies below what matters. It does not hold where the interval does not pass the
+    bound and shows that less than what matters is left, and is undecided otherwise. A number
+    without seeds is its own interval."""
 
     what: str
     value: float
@@ -84,7 +84,7 @@ class Criterion:
         sign = 1.0 if self.above else -1.0
         low, high = sorted((sign * self.low, sign * self.high))
         if low > sign * self.bound:
-            return HOLDS if sign * self.value >= sign * self.least else SMALL
+            return HOLDS if high >= sign * self.least else SMALL
         return DOES_NOT_HOLD if high <= sign * self.least else UNDECIDED
 
 
@@ -112,6 +112,8 @@ class Claim(ABC):
     is_timed: ClassVar[bool] = True
     """Whether it measures time, so that nothing may go on beside it. Cases of the others run on all
     cores at once."""
+    runs_of: ClassVar[str] = ""
+    """The claim whose runs it judges, if it has none of its own."""
     needs_gpu: ClassVar[bool] = False
     """Whether it is about a CUDA device, so that there is nothing to measure without one."""
 

@@ -101,11 +101,12 @@ def _check_gpu() -> None:
 
 def _examine(claim: Claim, folder: Path, suffix: str, command: str) -> Verdict:
     """One claim to its verdict, which is in the files when this returns."""
-    quick, name = suffix == _QUICK, claim.name + suffix
+    quick = suffix == _QUICK
     experiment = claim.quick() if quick else claim
     began = time.monotonic()
     try:
-        rows, seconds = run_cases(experiment, folder / "runs" / name, _say)
+        runs = folder / "runs" / ((claim.runs_of or claim.name) + suffix)
+        rows, seconds = run_cases(experiment, runs, _say)
         verdict = judge(experiment, rows, seconds, quick)
         draw(experiment, rows, folder / verdict.figure)
     except Exception as error:  # whatever broke one experiment, the others are still worth running
@@ -125,7 +126,7 @@ def _publish(folder: Path, verdict: Verdict, command: str) -> None:
     document = {
         "machine": machine(),
         "command": command,
-        "seconds": sum(entry["seconds"] for entry in found.values()),
+        "seconds": sum(found[name]["seconds"] for name in found if not CLAIMS[name].runs_of),
         "claims": [found[name] for name in CLAIMS if name in found],
     }
     write_atomically(folder / RESULTS_FILE, json.dumps(document, indent=1) + "\n")

@@ -3,21 +3,16 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from veldt.backends import make_backend
 from veldt.compare.traffic import actor_traffic
-from veldt.options import RunOptions
-from veldt.run.plan import make_plan
 
 from .claim import Claim, Criterion, Row, settings, values
 from .figures import bars, lines
-from .training import SerialRun, serial_options
+from .training import SerialRun, serial_options, train
 
 
 @dataclass(frozen=True)
@@ -137,45 +132,22 @@ class SameAgent(Claim):
     statement = "The same agent, alone in one thread and distributed over processes, is the same."
     paper = "Acme (Hoffman et al., 2020)"
     rule = (
-        "A2C with one actor ends with weights that are equal in every bit on the serial and the"
-        " process backend, for every seed: the share of seeds with different ones is 0."
+        "A2C with several actors ends with weights that are equal in every bit on the serial and"
+        " the process backend, for every seed: the share of seeds with different ones is 0."
     )
     caption = "Share of seeds whose final weights differ between the backends."
     factors = settings(backend=("serial", "process"))
     quick_settings = settings(env_steps=1_000, seeds=1)
 
     env_steps: int = 8_000
-    """Steps over which the learning rate falls to 0, after which weights stay."""
+    actors: int = 4
     seeds: int = 3
 
     def measure(self, case: Row) -> Row:
-        options = RunOptions(
-            env=self.env,
-            backend=case["backend"],
-            device="cpu",
-            seed=case["seed"],
-            num_actors=1,
-            envs_per_actor=8,
-            total_env_steps=self.env_steps,
-            preset="control",
-        )
-        own = {
-            "optimizer_options": {"decay_learning_rate": True},
-            "loss_options": {"normalize_returns": False},
-        }
-        plan = make_plan("a2c", options, own)
-        backend = make_backend(case["backend"], plan.topology, options.seed)
-        try:
-            backend.start()
-            while _trained(backend.snapshots) < 1.2 * self.env_steps:
-                backend.advance(0.05)
-            # Statistics of observations, which stand behind the weights, go on counting.
-            trained = plan.topology.network.num_trained()
-            weights = backend.parameters("weights").vector[:trained]
-        finally:
-            backend.stop()
-        digest = hashlib.sha256(weights.tobytes()).hexdigest()
-        return {"digest": digest, "norm": float(np.linalg.norm(weights))}
+        sizes = {"num_actors": self.actors, "envs_per_actor": 2, "total_env_steps": self.env_steps}
+        shared = {"env": self.env, "seed": case["seed"], "backend": case["backend"]}
+        run = train("a2c", **shared, **sizes, preset="control")
+        return {"digest": run.row["parameters_sha256"]}
 
     def _different(self, rows: list[Row]) -> np.ndarray:
         by_seed: dict[int, set[str]] = {}
@@ -191,7 +163,3 @@ class SameAgent(Claim):
 
     def draw(self, rows: list[Row], figure: Any) -> None:
         bars(figure.subplots(), {"serial, process": self._different(rows)}, "share that differs")
-
-
-def _trained(snapshots: Callable[[], list[Any]]) -> float:
-    return sum(node.counters.get("trained_env_steps", 0.0) for node in snapshots())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the cases of a claim and judges them. A finished case is a file and is not run again, unless
-its settings have changed."""
+its settings have changed; more seeds add cases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 def run_cases(claim: Claim, folder: Path, say: Say) -> tuple[list[Row], float]:
     """Run what is not finished; all rows, and the seconds that they took: of cases side by side
     each counts with its share."""
-    cases, settings = claim.cases(), _plain(asdict(claim))
+    cases, settings = claim.cases(), _plain(asdict(replace(claim, seeds=0, first_seed=0)))
     paths = [folder / f"{_file_name(case)}.json" for case in cases]
     records = [_finished(path, settings) for path in paths]
     todo = [index for index, record in enumerate(records) if record is None]

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ import pytest
 import torch
 
 from benchmarks.claims import command
-from benchmarks.claims.central_inference import crossover
 from benchmarks.claims.claim import (
     DOES_NOT_HOLD,
     HOLDS,
@@ -205,7 +205,7 @@ EXACT = {"two_learners", "same_agent", "weight_traffic", "gorila_replay_traffic"
 @pytest.mark.parametrize("name", sorted(set(CLAIMS) - EXACT))
 def test_seeds_that_disagree_decide_nothing(name):
     """Half of the seeds for it, half against."""
-    claim = CLAIMS[name]()
+    claim = replace(CLAIMS[name](), seeds=min(CLAIMS[name].seeds, 40))
     rows = [
         {**case, **SYNTHETIC[name](case, 1.0 if case["seed"] % 2 else -1.0)}
         for case in claim.cases()
@@ -250,20 +250,6 @@ def test_a_conclusion_is_one_sentence_and_says_how_many_seeds_would_decide():
     assert conclusion(UNDECIDED, [], 5) == "Nothing was measured."
 
 
-@pytest.mark.parametrize(
-    ("ratios", "expected"),
-    [
-        ([0.5, 0.8, 0.9], None),
-        ([1.2, 1.3, 1.4], 64.0),
-        ([0.5, 1.5, 1.6], 128.0),  # half way between 64 and 256 on a logarithmic scale
-        ([1.2, 0.9, 1.1], 512.0),  # a narrow network that won by chance is not the crossover
-    ],
-)
-def test_crossover(ratios, expected):
-    found = crossover((64, 256, 1024), ratios)
-    assert found == (None if expected is None else pytest.approx(expected))
-
-
 def test_predicted_saving_by_hand():
     row, waiting = np.array([6.0, 6.0, 6.0]), np.array([2.0, 4.0, 0.0])
     # Hidden fully (4 busy of 6); half hidden (1 + 4); nothing to hide.
@@ -289,15 +275,9 @@ def test_finished_cases_are_kept_while_the_settings_are_the_same(tmp_path):
     assert ["finished before" in text for text in said] == [False, True, False]
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory):
-    """What a call leaves behind."""
-    folder = tmp_path_factory.mktemp("claims") / "out"
-    assert command.examine_all(CHEAP, str(folder), quick=True) == 0
-    return folder
-
-
-def test_results_are_complete(out):
+def test_results_are_complete(tmp_path):
+    out = tmp_path / "out"
+    assert command.examine_all(CHEAP, str(out), quick=True) == 0
     document = json.loads((out / "claims.json").read_text(encoding="utf-8"))
     assert [entry["name"] for entry in document["claims"]] == ["a2c_without_lag", "two_learners"]
     for entry in document["claims"]:

@@ -57,6 +57,7 @@ def refusal(capsys, *arguments: str) -> str:
     return err
 
 
+EVALUATE = f"{sys.executable} -m veldt evaluate run"
 TRAIN = f"{sys.executable} -m veldt train impala --env CartPole-v1 --num-actors 1 --quiet"
 TRAIN += " --total-env-steps 100 --evaluation-episodes 0 --run-dir run"
 
@@ -66,6 +67,7 @@ TRAIN += " --total-env-steps 100 --evaluation-episodes 0 --run-dir run"
     ("script", "code", "words"),
     [
         (f"mkdir gone; cd gone; rmdir ../gone; {TRAIN}", 2, "directory has been deleted"),
+        (f"mkdir gone; cd gone; rmdir ../gone; {EVALUATE}", 2, "directory has been deleted"),
         (f"T=$PWD/{'x' * 100}; mkdir $T; TMPDIR=$T {TRAIN}", 2, "set TMPDIR to another, shorter"),
         (f"mkdir run; touch run/checkpoints; {TRAIN}", 0, "no checkpoint was written"),
         (f"{TRAIN} <&- >&-", 0, ""),

@@ -16,6 +16,7 @@ from veldt.networks import FlatParameters
 from veldt.optimizers import OptimizerOptions, make_optimizer, state_size
 from veldt.ports import Gradient, GradientSink
 from veldt.role import Role
+from veldt.roles import hogwild
 from veldt.roles.hogwild import Hogwild, HogwildOptions, SharedModel, hogwild_workers
 from veldt.telemetry.counters import NodeTelemetry
 from veldt.topology import Topology
@@ -104,6 +105,14 @@ def workers_in_this_process(num_workers, shared_statistics):
         sink.open(make_context(), flat)
         made.append((flat, sink))
     return model.weights, statistics, made
+
+
+def test_a_copy_on_a_device_ends_with_the_run_that_used_it():
+    weights, device = np.zeros(SIZE, np.float32), torch.device("meta")
+    address, copy = weights.ctypes.data, hogwild._resident(weights, device)
+    assert hogwild._resident(weights, device) is copy is hogwild._ON_DEVICE[address]
+    del copy
+    assert address not in hogwild._ON_DEVICE, "a later run may have its weights at this address"
 
 
 def test_statistics_of_its_own_see_only_the_workers_own_gradients():

@@ -78,6 +78,7 @@ def _dispatch(arguments: list[str], began: float) -> int:
         return _say(_overview())
     if name == "--version":
         return _say(f"veldt {veldt.__version__}")
+    working_directory()  # without one MKL ends the process with an error of its own
     if name in _NEED_ARGUMENTS:
         return COMMANDS[name](rest, began)
     if name in COMMANDS:
@@ -325,7 +326,6 @@ def _options_of(command: str, arguments: list[str]) -> tuple[str, dict[str, Any]
         example = architectures.example_env(name)
         raise ConfigurationError(f"name an environment with --env, such as --env {example}")
     if command == "train":
-        working_directory()
         prestart(common.get("backend", "process"), architectures.modules_of(name))
     given = run_parser(command, name).parse(arguments)
     trust_code = given.pop("trust_code", False)
