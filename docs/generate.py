@@ -177,8 +177,8 @@ def claims_page(results: Path = RESULTS) -> str:
         "This page shows which claims of the papers held when `make claims` tested them in small"
         " experiments.",
         "A claim **holds** if the 95% interval over seeds passes the bound of its rule; it **holds,"
-        " but small** if the whole interval also lies below what matters (often a tenth of the range"
-        " of scores). It **does not hold** if the interval shows"
+        " but small** if the whole interval also lies below what matters (often a tenth of the"
+        " range of scores). It **does not hold** if the interval shows"
         " that no effect that matters is left, and is **undecided** otherwise. Intervals are"
         " Student's t for fewer than 10 seeds, else the bootstrap of the interquartile mean. Rules"
         " and bounds are in `benchmarks/claims`, written before the runs; settings were chosen on"
