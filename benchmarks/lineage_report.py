@@ -82,6 +82,13 @@ class Lineage:
         return sorted({run["max_seconds"] for runs in tasks for run in runs.values()})
 
     @property
+    def tuned_on_asterix(self) -> list[str]:
+        """Systems with a preset for grids: those were chosen with Asterix among others."""
+        runs = (run for by in self.runs.values() for found in by.values() for run in found.values())
+        grids = [run["system"] for run in runs if run["chosen"]["preset"].startswith("grids")]
+        return sorted(set(grids))
+
+    @property
     def systems(self) -> list[str]:
         """The best first: by the mean of their ranks in the tasks."""
         ranks: dict[str, list[int]] = {}
@@ -142,14 +149,15 @@ def section(path: Path = RESULTS) -> str | None:
     for system in found.systems:
         cells = [_cell(found, task, system) for task in found.runs]
         lines.append(f"| {system} | " + " | ".join(cells) + " |")
+    tuned = " and ".join(f"`{name}`" for name in found.tuned_on_asterix)
     limits = " and ".join(f"{seconds:g}" for seconds in found.limits)
     lines += [
         "",
         f"Mean return of the last 100 training episodes after {limits} s, start included, with its"
         f" 95% interval over {found.seeds} seeds; then median seconds and env steps to the score in"
         " the head, halfway to the best. The best mean rank comes first. Defaults on two cores of"
-        f" {found.machine['cpu']} (`benchmarks/lineage.py`). No preset was tuned on Seaquest; those"
-        " of `ppo` and `pqn` were on Asterix. Bands span the seeds.",
+        f" {found.machine['cpu']} (`benchmarks/lineage.py`). No preset was tuned on Seaquest; on"
+        f" Asterix {tuned or 'none'} used one that was. Bands span the seeds.",
         "",
         f"![Scores of ten systems over seconds and env steps](images/{FIGURE.name})",
         "",

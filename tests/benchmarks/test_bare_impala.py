@@ -2,30 +2,20 @@
 """The hand-written loop is a fair price tag only if it computes what the framework computes."""
 
 import ast
-import importlib.util
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 
+from benchmarks import bare_impala as bare
 from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.networks import FlatParameters, NetworkOptions, make_network
 from veldt.types import ActionSpec, EnvironmentSpec, ObservationLeaf
 
-_FILE = Path(__file__).parents[2] / "benchmarks" / "bare_impala.py"
 STEPS, ENVS = 12, 7
 
 
-@pytest.fixture(scope="module")
-def bare():
-    spec = importlib.util.spec_from_file_location("bare_impala", _FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def random_batch(bare):
+def random_batch():
     """Rows as CartPole's vector environment delivers them: a reset row follows each end."""
     generator = torch.Generator().manual_seed(0)
     batch = {name: buffer[0].clone() for name, buffer in bare.make_buffers(STEPS, ENVS).items()}
@@ -45,8 +35,8 @@ def random_batch(bare):
     return batch
 
 
-def test_loss_and_gradient_are_those_of_the_framework(bare):
-    batch = random_batch(bare)
+def test_loss_and_gradient_are_those_of_the_framework():
+    batch = random_batch()
     model = bare.make_model()
     loss = bare.loss_of(model, batch, ~batch["ignored"])
     loss.backward()
@@ -82,7 +72,7 @@ def test_loss_and_gradient_are_those_of_the_framework(bare):
 
 
 def test_nothing_of_the_framework_is_imported():
-    tree = ast.parse(_FILE.read_text(encoding="utf-8"))
+    tree = ast.parse(Path(bare.__file__).read_text(encoding="utf-8"))
     names = [n.name for node in ast.walk(tree) if isinstance(node, ast.Import) for n in node.names]
     names += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     roots = {name.partition(".")[0] for name in names}
