@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from veldt.losses.corrections import Correction
+from veldt.options import Correction
 
 
 @dataclass

@@ -3,6 +3,8 @@
 
 import math
 from dataclasses import replace
+from itertools import chain
+from typing import Literal, get_origin, get_type_hints
 
 import pytest
 
@@ -95,10 +97,12 @@ def test_the_keywords_that_type_checkers_know_are_the_options():
     def names(kind: type) -> set[str]:
         return set(kind.__required_keys__ | kind.__optional_keys__)
 
-    own = {
-        name for each in architectures.ARCHITECTURES for name in option_fields(load(each).config)
-    }
-    assert names(TrainOptions) == {*option_fields(RunOptions), *own} - {"env"}
+    own = [option_fields(load(each).config) for each in architectures.ARCHITECTURES]
+    assert names(TrainOptions) == {*option_fields(RunOptions), *chain(*own)} - {"env"}
+    known = get_type_hints(TrainOptions)
+    for name, option in chain(*(each.items() for each in own)):
+        if get_origin(option.kind) is Literal:
+            assert option.kind == known[name]
     assert names(ResumeOptions) == RESUMABLE
     assert names(SweepKeywords) - names(TrainOptions) == set(option_fields(SweepOptions))
 

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from veldt.losses import Loss, LossOptions, Objective, Tensors
 from veldt.losses.corrections import (
-    Correction,
     CorrectionConstants,
     clipped_surrogate,
     corrected_targets,
@@ -28,6 +27,7 @@ from veldt.losses.returns import reduce_over_valid
 from veldt.losses.trajectories import Minibatches, TrajectoryReader, select_rows
 from veldt.losses.vtrace import Traces
 from veldt.networks import Network, NetworkOptions
+from veldt.options import Correction
 from veldt.options.checked import Bounds, Fraction, NotNegative, Positive
 from veldt.options.groups import LOSS_OPTIONS
 from veldt.types import EnvironmentSpec

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -21,19 +21,6 @@ from veldt.losses.vtrace import Traces, VTrace, vtrace
 from veldt.options.checked import Count, Options, Positive
 from veldt.options.groups import LOSS_OPTIONS
 
-Correction = Literal[
-    "vtrace",
-    "one_step",
-    "epsilon",
-    "none",
-    "clip",
-    "decoupled",
-    "tis",
-    "icepop",
-    "m2po",
-    "ess",
-    "drop",
-]
 _ON_POLICY_TARGETS = ("one_step", "epsilon", "none", "drop")
 _LOG_FLOOR = math.log(1e-6)
 _MOST_LOG_RATIO = 20.0  # beyond, a float32 soon overflows

@@ -25,7 +25,6 @@ from veldt.losses.actor_critic import (
     young_share,
 )
 from veldt.losses.corrections import (
-    Correction,
     clipped_surrogate,
     corrected_targets,
     effective_share,
@@ -36,6 +35,7 @@ from veldt.losses.returns import Rows, discounts, reduce_over_valid
 from veldt.losses.trajectories import Evaluated, Minibatches, select_rows
 from veldt.losses.vtrace import Traces, VTrace
 from veldt.networks import Network, NetworkOptions, PolicyValueNetwork
+from veldt.options import Correction
 from veldt.options.checked import Bounds, Count, NotNegative, Options, Positive
 from veldt.options.groups import LOSS_OPTIONS, PPO_OPTIONS
 from veldt.role import Arrays

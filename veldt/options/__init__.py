@@ -13,6 +13,19 @@ from veldt.options.checked import Bounds, Count, CountOrNone, KeyedOptions, Opti
 
 Backend = Literal["serial", "process", "ray"]
 Tracker = Literal["auto", "tensorboard", "wandb", "mlflow", "none"]
+Correction = Literal[
+    "vtrace",
+    "one_step",
+    "epsilon",
+    "none",
+    "clip",
+    "decoupled",
+    "tis",
+    "icepop",
+    "m2po",
+    "ess",
+    "drop",
+]
 BACKENDS: tuple[str, ...] = get_args(Backend)
 ENCODERS = ("auto", "mlp", "nature", "resnet", "small_conv")
 DEFAULT_ENV_STEPS = 1_000_000

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from veldt.options import Backend, Tracker
+from veldt.options import Backend, Correction, Tracker
 
 Keys = Mapping[str, Any]
 
@@ -58,7 +58,7 @@ class TrainOptions(ResumeOptions, total=False):
     replay_transitions: int
     min_replay_transitions: int
     env_steps_per_update: float | None
-    optimizer: Literal["adam", "rmsprop", "sgd", "adagrad"]
+    optimizer: Literal["adam", "radam", "rmsprop", "sgd", "adagrad"]
     learning_rate: float
     max_grad_norm: float
     trajectory_steps: int
@@ -72,7 +72,7 @@ class TrainOptions(ResumeOptions, total=False):
     server_options: Keys
     trace_lambda: float
     entropy_coefficient: float
-    correction: Literal["vtrace", "one_step", "epsilon", "none"]
+    correction: Correction
     barrier: Literal["trajectory", "step"]
     worker: Literal["n_step", "one_step", "sarsa"]
     epochs: int
