@@ -4,37 +4,26 @@
 import importlib
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from veldt.api import evaluate, export, load, resume, sweep, train
-    from veldt.callbacks import Callback, CallbackFailure, Episode
-    from veldt.commands.evaluate import EvaluationResult
-    from veldt.errors import ConfigurationError, UploadFailure
-    from veldt.options.keywords import TrainOptions
-    from veldt.policy import PolicyState, TrainedPolicy
-    from veldt.policy.export import Exported
-    from veldt.sweeps.command import SweepResult
-    from veldt.telemetry.result import RunResult
+if TYPE_CHECKING:  # "as" marks them as public
+    from veldt.api import evaluate as evaluate
+    from veldt.api import export as export
+    from veldt.api import load as load
+    from veldt.api import resume as resume
+    from veldt.api import sweep as sweep
+    from veldt.api import train as train
+    from veldt.callbacks import Callback as Callback
+    from veldt.callbacks import CallbackFailure as CallbackFailure
+    from veldt.callbacks import Episode as Episode
+    from veldt.commands.evaluate import EvaluationResult as EvaluationResult
+    from veldt.errors import ConfigurationError as ConfigurationError
+    from veldt.errors import UploadFailure as UploadFailure
+    from veldt.options.keywords import TrainOptions as TrainOptions
+    from veldt.policy import PolicyState as PolicyState
+    from veldt.policy import TrainedPolicy as TrainedPolicy
+    from veldt.policy.export import Exported as Exported
+    from veldt.sweeps.command import SweepResult as SweepResult
+    from veldt.telemetry.result import RunResult as RunResult
 
-__all__ = [
-    "Callback",
-    "CallbackFailure",
-    "ConfigurationError",
-    "Episode",
-    "EvaluationResult",
-    "Exported",
-    "PolicyState",
-    "RunResult",
-    "SweepResult",
-    "TrainOptions",
-    "TrainedPolicy",
-    "UploadFailure",
-    "evaluate",
-    "export",
-    "load",
-    "resume",
-    "sweep",
-    "train",
-]
 __version__ = "0.2.0"
 
 _MODULES = {
@@ -49,6 +38,7 @@ _MODULES = {
     "veldt.telemetry.result": ("RunResult",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = sorted(_MODULE_OF)
 
 
 def __dir__() -> list[str]:
