@@ -114,7 +114,7 @@ def _runs(given: dict[str, Any]) -> int:
     from veldt.dashboard.overview import summaries, table
 
     found = summaries(Path(given["folder"]))
-    return _say(dumps(list(map(vars, found))) if given["json"] else table(found))
+    return _say(dumps(found) if given["json"] else table(found))
 
 
 def _zoo(given: dict[str, Any]) -> int:
@@ -129,7 +129,7 @@ def _info(given: dict[str, Any]) -> int:
     from veldt.dashboard.overview import about, summaries
 
     run = _local_run(given["run_dir"], None)
-    return _say(dumps(vars(summaries(run)[0])) if given["json"] else about(run))
+    return _say(dumps(summaries(run)[0]) if given["json"] else about(run))
 
 
 def _describe(arguments: list[str], began: float) -> int:

@@ -176,11 +176,6 @@ class RunOptions(Options):
             )
         return float(found[1]), bool(found[2])
 
-    def evaluation_env_steps(self) -> int | None:
-        """The period of `evaluate_every`, if it is in env steps."""
-        found = self.evaluation_period()
-        return None if found is None or found[1] else int(found[0])
-
     def devices(self) -> tuple[str, ...]:
         """The devices that were named; none for auto."""
         return () if self.device == "auto" else tuple(self.device.split(","))

@@ -85,7 +85,8 @@ class Run:
         self._directory = RunDirectory(
             options.run_dir, architecture, environment.name, resume, base, local
         )
-        path = self._directory.path
+        path, period = self._directory.path, options.evaluation_period()
+        self._period = period
         self._backend = make_backend(
             options.backend,
             plan.topology,
@@ -95,7 +96,7 @@ class Run:
                 timeline_seconds=options.timeline or 0.0,
                 total_env_steps=options.total_env_steps,
                 checkpoint_env_steps=options.checkpoint_options.env_steps,
-                evaluation_env_steps=options.evaluation_env_steps(),
+                evaluation_env_steps=int(period[0]) if period and not period[1] else None,
             ),
         )
         self._backend.run_dir = path
@@ -125,7 +126,6 @@ class Run:
         """The last one that has begun."""
         self._in_curve: Evaluation | None = None
         """One of `evaluate_every` that is being played."""
-        self._period = options.evaluation_period()
         self._target: Target | None = None
         if options.target_return is not None:
             self._target = Target(
