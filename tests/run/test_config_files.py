@@ -10,7 +10,7 @@ import pytest
 
 import veldt
 from veldt.cli import main as cli
-from veldt.run.config_files import read_config, saved_options
+from veldt.run.config_files import read_config
 
 SMALL = {"backend": "serial", "num_actors": 1, "envs_per_actor": 4, "evaluation_episodes": 0}
 TOML = """
@@ -64,13 +64,6 @@ def test_toml_json_and_a_runs_config_say_the_same(here, capsys):
     other = veldt.train(config="first/config.json", run_dir="third", seed=4)
     assert saved("first")["parameters_sha256"] == saved("second")["parameters_sha256"]
     assert other.parameters_sha256 != saved("first")["parameters_sha256"]
-
-    # Version 0.2 stored every field by its own name.
-    keys = config["config"].pop("optimizer_options")
-    config["config"] |= {**keys, "rms_decay": keys.pop("rmsprop_decay")}
-    Path("first/config.json").write_text(json.dumps(config))
-    assert saved_options(Path("first"))[2]["optimizer_options"]["rmsprop_decay"] == 0.99
-    assert veldt.evaluate("first", episodes=1).returns
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from veldt.api import evaluate, export, resume, split_options, train_from
 from veldt.architectures import ARCHITECTURES
 from veldt.backends import prestart
 from veldt.cli.parsers import (
-    DRY_RUN,
     HELP,
     command_parser,
     common_parser,
@@ -144,10 +143,8 @@ def _describe(arguments: list[str], began: float) -> int:
 
 def _train(arguments: list[str], began: float) -> int:
     """train an architecture on an environment"""
-    is_dry = DRY_RUN in arguments
-    arguments = [each for each in arguments if each != DRY_RUN]
     name, options, trust_code = _options_of("train", arguments)
-    if is_dry:
+    if options.pop("dry_run", False):
         return _dry_run(name, options)
     return _finish(lambda: train_from(name, options, began, trust_code=trust_code))
 

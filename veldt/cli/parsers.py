@@ -21,7 +21,7 @@ from veldt.options.fields import OptionField, flat, format_value, option_fields,
 from veldt.options.fields import whole_number as whole
 from veldt.run.config_files import RESUMABLE, TRUST_FLAG
 
-HELP, DRY_RUN = ("-h", "--help"), "--dry-run"
+HELP = ("-h", "--help")
 USUAL = {
     *("env", "backend", "seed", "run_dir", "total_env_steps", "max_seconds", "target_return"),
     *("num_actors", "envs_per_actor", "device", "preset", "network", "recurrent", "dashboard"),
@@ -199,7 +199,8 @@ def common_parser(command: str, name: str = "ARCH", show_all: bool = False) -> P
         group.add_argument(TRUST_FLAG, action="store_true", default=argparse.SUPPRESS, help=text)
     if command == "train":
         text = "print what would be trained, and start nothing"
-        parser.add_argument(DRY_RUN, action="store_true", default=argparse.SUPPRESS, help=text)
+        settings = {"action": "store_true", "default": argparse.SUPPRESS, "help": text}
+        parser.add_argument("--dry-run", **settings)  # type: ignore[arg-type]
     group = parser.add_argument_group("common options")
     add_fields(group, RunOptions, required=False, shown=None if show_all else USUAL)
     if not show_all:

@@ -153,15 +153,6 @@ def _documentation(config: type) -> dict[str, str]:
     return found
 
 
-def grouped(values: Mapping[str, Any], known: Mapping[str, OptionField]) -> dict[str, Any]:
-    """The same values, with those that are given by the name of a key in the option it is of."""
-    found = dict(values)
-    for option in known.values():
-        if keys := {name: found.pop(name) for name in option.keys if name in found}:
-            found[option.name] = {**found.get(option.name, {}), **keys}
-    return found
-
-
 def flat(config: object) -> dict[str, Any]:
     """Every option's value, by name."""
     values, found = flat_keys(config), {}

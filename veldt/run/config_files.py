@@ -23,8 +23,7 @@ from veldt import architectures
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.checked import is_keyed, validation_error
-from veldt.options.fields import OptionField, check_kinds, grouped, option_fields, unknown_option
-from veldt.options.old_spellings import RENAMED
+from veldt.options.fields import OptionField, check_kinds, option_fields, unknown_option
 
 CONFIG_FILE = "config.json"
 TRUST_FLAG = "--trust-code"
@@ -176,7 +175,6 @@ def saved_options(
         options = replace(options, trackers=tuple(options.trackers))
         config = architectures.load(stored["architecture"]).config
         own = {k: tuple(v) if isinstance(v, list) else v for k, v in stored["config"].items()}
-        own = _of_0_2(own, option_fields(config))
         check_kinds(config, own)
         return stored["architecture"], options, own
     except ConfigurationError as error:
@@ -186,17 +184,6 @@ def saved_options(
             f"{run_dir} is not a run directory ({type(error).__name__}: {error}); give the folder"
             f" that holds {CONFIG_FILE}"
         ) from error
-
-
-def _of_0_2(own: dict[str, Any], known: Mapping[str, OptionField]) -> dict[str, Any]:
-    """Options as they are now, from those of version 0.2, which stored each field by its name."""
-    keys = {key for option in known.values() for key in option.keys}
-    own = {RENAMED[name] if RENAMED.get(name) in keys else name: own[name] for name in own}
-    if own.get("trust_region") == "acting":
-        own["trust_region"] = "behaviour"
-    if own.get("td_loss") == "clipped":
-        own["td_loss"] = "huber"  # its gradient
-    return grouped(own, known)
 
 
 def code_hashes(architecture: str, env: Any, network: Any) -> dict[str, str]:

@@ -12,7 +12,7 @@ from veldt import architectures
 from veldt.errors import ConfigurationError, did_you_mean
 from veldt.options import RunOptions
 from veldt.options.checked import Bounds, Count, Options, validation_error
-from veldt.options.fields import OptionField, format_value, grouped, option_fields, reader
+from veldt.options.fields import OptionField, format_value, option_fields, reader
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -59,7 +59,11 @@ def searched_options(architecture: str) -> dict[str, OptionField]:
 
 def with_keys(options: Mapping[str, Any], architecture: str) -> dict[str, Any]:
     """Move searched keys such as hidden_sizes into the option they belong to."""
-    return grouped(options, searched_options(architecture))
+    found = dict(options)
+    for option in searched_options(architecture).values():
+        if keys := {name: found.pop(name) for name in option.keys if name in found}:
+            found[option.name] = {**found.get(option.name, {}), **keys}
+    return found
 
 
 @dataclass(frozen=True)
