@@ -209,7 +209,7 @@ def test_an_own_head_of_another_shape_is_refused():
     spec = make_spec(action_mask_size=3)
     config = NetworkOptions(recurrent="lstm", last_action_and_reward=True)
     NetworkFactory(config, spec, PolicyValueNetwork).require_outputs("policy_value")
-    with pytest.raises(ValueError, match=r"OneLogit: .* logits of shape \(2, 3\) .* \(2, 1\)"):
+    with pytest.raises(ValueError, match=r"OneLogit: .*'logits': \(2, 3\).*'logits': \(2, 1\)"):
         NetworkFactory(config, spec, OneLogit).require_outputs("policy_value")
 
 

@@ -204,10 +204,7 @@ class OwnEncoder(Encoder):
     def __init__(self, factory: Callable[..., Any], spec: EnvironmentSpec) -> None:
         super().__init__()
         self.leaves = spec.observation
-        sample = {
-            leaf.name: torch.zeros((2, *leaf.shape), dtype=torch_dtype(leaf))
-            for leaf in spec.observation
-        }
+        sample = two_observations(spec)
         function = getattr(factory, "func", factory)
         what = f"the network {function.__module__}:{getattr(function, '__qualname__', '')}"
         try:
@@ -358,5 +355,10 @@ def _flat_size(leaf: ObservationLeaf) -> int:
     return count * (leaf.categories if leaf.categories <= MAX_ONE_HOT else EMBEDDING_SIZE)
 
 
-def torch_dtype(leaf: ObservationLeaf) -> torch.dtype:
-    return torch.float32 if leaf.kind == "vector" else getattr(torch, leaf.dtype)
+def two_observations(spec: EnvironmentSpec) -> dict[str, Tensor]:
+    """Zeros of each leaf, to try a network with."""
+    found = {}
+    for leaf in spec.observation:
+        dtype = torch.float32 if leaf.kind == "vector" else getattr(torch, leaf.dtype)
+        found[leaf.name] = torch.zeros((2, *leaf.shape), dtype=dtype)
+    return found

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from veldt.errors import ConfigurationError, text_of
-from veldt.networks.encoders import is_ready_made, torch_dtype
+from veldt.networks.encoders import is_ready_made, two_observations
 from veldt.networks.flat_parameters import FlatParameters
 from veldt.networks.heads import Head, make_network
 from veldt.networks.network import Network
@@ -76,22 +76,17 @@ class NetworkFactory:
         except Exception as error:  # one line that names the user's code
             text = " ".join(f"{type(error).__name__}: {text_of(error)}".split())
             raise ConfigurationError(f"the network {name} fails with {text}") from error
-        for entry, shape in expected.items():
-            if found.get(entry) != shape:
-                raise ConfigurationError(
-                    f"the network {name}: outputs() must return {entry} of shape {shape} for 2"
-                    f" observations, but it returned {found.get(entry, 'none')}"
-                )
+        if not expected.items() <= found.items():
+            raise ConfigurationError(
+                f"the network {name}: for 2 observations outputs() must return {expected}, but it"
+                f" returned {found}"
+            )
 
     @torch.no_grad()
     def _output_shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the outputs for two observations, by name."""
-        network, spec = self.blank(), self.spec
-        inputs = {
-            leaf.name: torch.zeros((2, *leaf.shape), dtype=torch_dtype(leaf))
-            for leaf in spec.observation
-        }
-        inputs[ACTION_MASK] = torch.ones((2, spec.action_mask_size), dtype=torch.bool)
+        network, inputs = self.blank(), two_observations(self.spec)
+        inputs[ACTION_MASK] = torch.ones((2, self.spec.action_mask_size), dtype=torch.bool)
         for name, field_ in network.input_fields().items():
             inputs[name] = torch.zeros((2, *field_.shape), dtype=getattr(torch, field_.dtype))
         inputs = {name: inputs[name] for name in network.input_names}

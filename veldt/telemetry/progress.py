@@ -206,12 +206,10 @@ def closing_lines(result: RunResult) -> list[str]:
     """The end of a run in a few lines: outcome, problems, work, bottleneck, what to do next."""
     # Not only the known reasons, because result.json may come from a newer version.
     outcome = _STOPPED.get(result.stopped_by, str(result.stopped_by))
-    outcome += f" after {result.wall_seconds:.1f} s"
+    outcome += f" after {result.seconds_to_target or result.wall_seconds:.1f} s"
     start = result.start_seconds or 0.0
     if start > _LONG_START * result.wall_seconds:
         outcome += f" ({start:.1f} s of them the start)"
-    if result.reached_target and result.seconds_to_target is not None:
-        outcome = f"target reached after {result.seconds_to_target:.1f} s"
     outcome += f": mean return {number(result.mean_return_100)}"
     if result.evaluation_return is not None:
         outcome += f", evaluation {number(result.evaluation_return)}"
