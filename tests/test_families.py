@@ -28,7 +28,8 @@ TABLE = [
     (spaces.Discrete(500), DISCRETE, "vectors"),
     (spaces.MultiDiscrete([2, 3]), BOX, "continuous"),
     (spaces.Box(-1.0, 1.0, (5, 5), np.float32), DISCRETE, "vectors"),
-    (MINATAR, DISCRETE, "grids"),
+    (MINATAR, DISCRETE, "grids_wide"),
+    (spaces.Dict(image=MINATAR, task=DISCRETE), DISCRETE, "grids_wide"),
     (spaces.Box(0, 1, (7, 7, 2), np.uint8), DISCRETE, "grids"),
     (spaces.Dict(map=MINATAR, speed=VECTOR), DISCRETE, "small_images"),
     (SMALL, DISCRETE, "small_images"),
@@ -66,7 +67,7 @@ def test_presets_are_looked_for_from_the_family_to_the_general():
     assert preset_names("atari") == ["atari", "paper"]
     assert preset_names("atari", device="cpu") == ["atari_on_cpu", "atari", "paper"]
     assert preset_names("vectors", device="cpu") == ["vectors", "control"]
-    assert preset_names("grids") == ["grids", "small_images", "control"]
+    assert preset_names("grids_wide") == ["grids_wide", "grids", "small_images", "control"]
     assert preset_names("continuous_wide_recurrent") == [
         "continuous_wide_recurrent",
         "continuous_wide",

@@ -4,7 +4,8 @@
     vectors              numbers, digits, small tables; discrete actions
     continuous           the same with Box actions
     continuous_wide      the same with more than 10 numbers in observation and action: locomotion
-    grids                only zeros and ones on grids below 36 x 36, such as MinAtar's
+    grids                only zeros and ones on grids below 36 x 36, digits beside them or not
+    grids_wide           the same with more than 100 cells in all channels: MinAtar's games
     small_images         other images below 36 x 36, with or without further entries
     atari                images of 36 x 36 or more
     perfect_information  the shipped games without hidden information
@@ -20,15 +21,17 @@ from veldt.types import EnvironmentSpec, ObservationLeaf
 SMALLEST_LARGE_SIDE = 36
 """The Nature network's three convolutions need this many pixels each way."""
 FEW_NUMBERS = 10
+FEW_CELLS = 100
 RECURRENT, ON_CPU = "_recurrent", "_on_cpu"
 PERFECT_INFORMATION = "perfect_information"
 _NOTHING_HIDDEN = ("veldt:tic_tac_toe", "veldt:connect_four")
-_BROADER = {"grids": "small_images", "continuous_wide": "continuous"}
+_BROADER = {"grids_wide": "grids", "grids": "small_images", "continuous_wide": "continuous"}
 FAMILIES = (
     "vectors",
     "continuous",
     "continuous_wide",
     "grids",
+    "grids_wide",
     "small_images",
     "atari",
     PERFECT_INFORMATION,
@@ -41,8 +44,11 @@ def family(spec: EnvironmentSpec, recurrent: str = "none") -> str:
     if any(is_large(leaf) for leaf in images):
         found = "atari"
     elif images:
-        bare = all(leaf.kind == "image" and leaf.dtype == "bool" for leaf in spec.observation)
-        found = "grids" if bare else "small_images"
+        others = [leaf for leaf in spec.observation if leaf.kind not in ("image", "discrete")]
+        bare = not others and all(leaf.dtype == "bool" for leaf in images)
+        cells = sum(prod(leaf.shape) for leaf in images)
+        grids = "grids" if cells <= FEW_CELLS else "grids_wide"
+        found = grids if bare else "small_images"
     elif spec.id in _NOTHING_HIDDEN:
         found = PERFECT_INFORMATION
     elif spec.action.kind == "box":
@@ -55,13 +61,15 @@ def family(spec: EnvironmentSpec, recurrent: str = "none") -> str:
 def preset_names(found: str, device: str = "cuda") -> list[str]:
     """Names of suitable presets, the best first.
 
-    The family's own, that without memory, those of the broader family, then "paper" for large
+    The family's own, that without memory, those of broader families, then "paper" for large
     images and "control" for all others. On a CPU large images have presets of their own, because a
     batch for a GPU would take a core half a minute."""
     base = found.removesuffix(RECURRENT)
-    names = list(dict.fromkeys((found, base)))
-    if base in _BROADER:
-        names += [name.replace(base, _BROADER[base]) for name in names]
+    own = dict.fromkeys((found, base))
+    names, broader = list(own), base
+    while broader in _BROADER:
+        broader = _BROADER[broader]
+        names += [name.replace(base, broader) for name in own]
     if base == "atari" and device == "cpu":
         names = [name for plain in names for name in (plain + ON_CPU, plain)]
     names.append("paper" if base == "atari" else "control")

@@ -33,6 +33,7 @@ TASKS = [
     ("continuous", "ppo", "MountainCarContinuous-v0", 60.0, 150_000, {}),
     ("continuous_wide", "ppo", "Hopper-v5", 300.0, 150_000, {}),  # chance about 20
     ("grids", "sample_factory", "veldt/Catch-v0", 0.9, 100_000, {}),  # best 1, chance -0.6
+    ("grids_wide", "impala", "MinAtar/Breakout-v1", 4.0, 300_000, {}),  # chance 0.4
     ("small_images", "ppo", "veldt/NestedDict-v0", 15.0, 200_000, {}),  # best 20, chance 5
     ("atari", "ppo", large_catch, 0.5, 30_000, {}),  # best 1, chance -0.6
     ("vectors_recurrent", "sample_factory", "veldt/Memory-v0", 0.9, 200_000, _MEMORY),

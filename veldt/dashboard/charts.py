@@ -8,6 +8,7 @@ from typing import Any
 
 from veldt.dashboard.reading import RunView
 from veldt.diagram import mermaid
+from veldt.environments.vector import RETURN_OF
 from veldt.telemetry.counters import traffic_name
 from veldt.telemetry.log_files import EVALUATION, EVALUATION_ENV_STEPS
 
@@ -15,16 +16,13 @@ Options = dict[str, Any]
 _LINE, _BARS = "#2f9e6e", "#d98a3d"
 _LABEL = {"color": "#8a94a0", "fontSize": 11}
 _SPLIT = {"lineStyle": {"color": "rgba(138,148,160,0.18)"}}
+_TASK = f"info/{RETURN_OF}"
 _NAME = re.compile(r"[\w .:+-]*")
 
 
 def curve(view: RunView) -> Options:
-    """Mean return of the last 100 episodes over env steps, with the target if there is one."""
-    points = [
-        [line["env_steps"], float(f"{mean:.5g}")]
-        for line in view.curve
-        if (mean := line.get("return/mean_100")) is not None
-    ]
+    """Mean return of the last 100 episodes over env steps, of all and of each task, and target."""
+    points = _points(view.curve, "env_steps", "return/mean_100")
     drawn: Options = {
         "type": "line",
         "name": "mean return",
@@ -43,16 +41,24 @@ def curve(view: RunView) -> Options:
         }
     options = _chart(drawn, "env steps")
     options["yAxis"]["scale"] = True
-    evaluated = [
-        [line[EVALUATION_ENV_STEPS], float(f"{mean:.5g}")]
-        for line in view.evaluations
-        if isinstance(mean := line[EVALUATION], float)
-        and isinstance(line.get(EVALUATION_ENV_STEPS), int)
-    ]
+    for name in view.curve[-1] if view.curve else ():
+        if name.startswith(_TASK):
+            seen = _points(view.curve, "env_steps", name)
+            line = {"type": "line", "name": name.removeprefix(_TASK), "data": seen}
+            options["series"].append({**line, "showSymbol": False})
+    evaluated = _points(view.evaluations, EVALUATION_ENV_STEPS, EVALUATION)
     if evaluated:
         drawn = {"type": "line", "name": "evaluation", "data": evaluated, "color": _BARS}
         options["series"].append(drawn)
     return options
+
+
+def _points(lines: list[dict[str, Any]], x: str, y: str) -> list[list[float]]:
+    return [
+        [line[x], float(f"{value:.5g}")]
+        for line in lines
+        if isinstance(value := line.get(y), float) and isinstance(line.get(x), int)
+    ]
 
 
 def lag(view: RunView) -> Options:

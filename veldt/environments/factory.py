@@ -82,6 +82,9 @@ class EnvironmentFactory:
                 f"'{self.name}' has no named agents; leave policies out, or name a pettingzoo: game"
             )
 
+        if self.task_input and not self.tasks:
+            raise ConfigurationError(f"task_input needs several tasks, and {self.name} is one")
+
     @property
     def name(self) -> str:
         """The id, or where the callable is defined."""

@@ -149,6 +149,7 @@ def make_plan(
         if (asked := own.get("num_envs")) and num_actors * width != asked:
             groups = flat_keys(config).get("groups_per_actor", 1)
             of = f" of {groups} groups" if groups > 1 else ""
+            of += f" with {num_parts} tasks or policies" if num_parts > 1 else ""
             raise ConfigurationError(
                 f"num_envs {asked} does not split evenly among {num_actors} actors{of}; use"
                 f" {num_actors * width}, or another --num-actors"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from veldt.environments.vector import RETURN_OF
 from veldt.telemetry.counters import MAX_INFOS, LagSummary, NodeSnapshot
 
 WAIT_STAGE = "wait"
@@ -278,6 +279,11 @@ class RunTelemetry:
     def mean_queue_fill(self) -> dict[str, float]:
         """Mean fill of each queue, 0 to 1."""
         return {name: total / self._num_fills for name, total in self._fill_sums.items()}
+
+    def returns_by_task(self) -> dict[str, float]:
+        """Mean return of each task or policy, where there are several."""
+        means = self._infos.means().items()
+        return {n.removeprefix(RETURN_OF): mean for n, mean in means if n.startswith(RETURN_OF)}
 
     def metrics(self) -> dict[str, float]:
         """All metrics by their names in metrics.jsonl."""

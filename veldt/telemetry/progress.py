@@ -90,6 +90,8 @@ class PlainProgress(Progress):
         goal, lag, steps = self._options, run.lag, run.env_steps
         target = "" if goal.target_return is None else f"/{goal.target_return:g}"
         yield "return", f"{number(run.mean_return_100)}{target}", None
+        for name, mean in run.returns_by_task().items():
+            yield name, number(mean), None
         total = "" if goal.total_env_steps is None else f"/{goal.total_env_steps:,}"
         done = steps / goal.total_env_steps if goal.total_env_steps else None
         yield "env steps", f"{steps:,}{total} ({run.rate('env_steps'):,.0f}/s)", done
