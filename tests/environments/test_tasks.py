@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import veldt
+from veldt.dashboard import charts
+from veldt.dashboard.reading import RunReader
 from veldt.environments import EnvironmentFactory
 from veldt.environments.tasks import scores_by_task
 from veldt.errors import ConfigurationError
@@ -48,9 +50,11 @@ BOTH = f"{__name__}:narrow,{__name__}:wide"
 
 
 def test_missing_channels_are_zero_and_missing_actions_masked():
-    environment = EnvironmentFactory(BOTH).make(4, 0)
+    environment = EnvironmentFactory(BOTH, task_input=True).make(4, 0)
     environment.reset()
-    image, mask = environment.observations["observation"], environment.observations["action_mask"]
+    seen = environment.observations
+    image, mask = seen["observation.image"], seen["action_mask"]
+    np.testing.assert_array_equal(seen["observation.task"], [0, 1, 0, 1])
     assert image.shape == (4, 3, 4, 4)
     np.testing.assert_array_equal(image[0::2].max((0, 2, 3)), [2, 2, 0])
     np.testing.assert_array_equal(image[1::2].min((0, 2, 3)), [3, 3, 3])
@@ -65,23 +69,18 @@ def test_missing_channels_are_zero_and_missing_actions_masked():
     assert found == {f"return/{__name__}:narrow": [2.0] * 6, f"return/{__name__}:wide": [20.0] * 6}
 
 
-def test_the_network_may_be_told_the_task():
-    environment = EnvironmentFactory(BOTH, task_input=True).make(4, 0)
-    environment.reset()
-    np.testing.assert_array_equal(environment.observations["observation.task"], [0, 1, 0, 1])
-
-
 @pytest.mark.parametrize(
     ("env", "message"),
     [
         (f"{__name__}:narrow,CartPole-v1", "only the channels of images"),
         (f"{__name__}:narrow,{__name__}:box", "need Discrete actions"),
         (f"{__name__}:narrow,ALE/Pong-v5", "cannot be one of several tasks"),
+        ("CartPole-v1", "task_input needs several tasks"),
     ],
 )
 def test_a_wrong_mix_ends_with_one_line(env, message):
     with pytest.raises(ConfigurationError, match=message):
-        EnvironmentFactory(env).spec()
+        EnvironmentFactory(env, task_input=True).spec()
 
 
 def test_scores_are_those_of_each_task_and_normalised_where_references_are_known():
@@ -91,14 +90,20 @@ def test_scores_are_those_of_each_task_and_normalised_where_references_are_known
     assert 0.0 < found["Breakout-v1"]["normalized"] < 1.0
 
 
-def test_a_run_reports_each_task(tmp_path):
+@pytest.mark.parametrize("tells_task", [False, True])
+def test_a_run_reports_each_task(tmp_path, tells_task):
     """Also after resume and when it is evaluated; 3 episodes are raised to one more for both."""
     result = veldt.train(
         "impala", BOTH, backend="serial", total_env_steps=400, evaluation_episodes=3, quiet=True,
-        run_dir=str(tmp_path / "run"), envs_per_actor=2,
+        run_dir=str(tmp_path / "run"), envs_per_actor=2, wrappers={"task_input": tells_task},
     )  # fmt: skip
     expected = {"mean": 20.0, "normalized": None}
     assert result.evaluation_by_task[f"{__name__}:wide"] == expected
+    drawn = charts.curve(RunReader(tmp_path / "run").read())["series"]
+    assert set(BOTH.split(",")) < {series["name"] for series in drawn}
+    image = np.zeros((4, 4, 3), np.uint8)
+    seen = {"image": image, "task": 0} if tells_task else image
+    assert veldt.load(tmp_path / "run").act(seen, mask=[False, True, False, False]) == 1
     resumed = veldt.resume(tmp_path / "run", total_env_steps=800, quiet=True)
     assert resumed.evaluation_by_task == result.evaluation_by_task
     evaluated = veldt.evaluate(tmp_path / "run", episodes=4)

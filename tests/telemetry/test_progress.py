@@ -40,6 +40,7 @@ def fake(fake_run: Callable[..., Any]) -> Any:
         fake.nodes[name].counter("env_steps").add(1200)
         fake.spend(name, "wait", waited)
         fake.finish_episodes(name, 200.0, 300.0)
+    fake.nodes["actor-0"].episode_info({"return/Breakout-v1": [200.0], "seconds": [1.0]})
     fake.nodes["learner-0"].counter("updates").add(24)
     fake.nodes["learner-0"].lag(np.array([1, 2, 6]))
     fake.spend("learner-0", "wait", 0.4)
@@ -56,9 +57,9 @@ def test_plain_lines_say_everything_and_come_every_five_seconds(fake):
     progress.note("actor-1 restarted")
     first, second, note = stream.getvalue().splitlines()
     assert first == (
-        "[0:04]  return 250.0/475  env steps 2,400/10,000 (600/s)  updates 24 (6/s)"
-        "  lag 3.0 (max 6)  trajectories filled 62%  actor busy 62%  learner busy 90%"
-        "  time left 0:12"
+        "[0:04]  return 250.0/475  Breakout-v1 200.0  env steps 2,400/10,000 (600/s)"
+        "  updates 24 (6/s)  lag 3.0 (max 6)  trajectories filled 62%  actor busy 62%"
+        "  learner busy 90%  time left 0:12"
     )
     assert second.startswith("[0:09]")
     assert note == "actor-1 restarted"
