@@ -125,8 +125,8 @@ def test_a_live_display_has_every_row_is_redrawn_and_fits(fake, monkeypatch):
         assert int(erased) == len(drawn[width])
         assert max(map(len, drawn[width])) < width
     assert [" ".join(row.split()[:2]) for row in drawn[100]] == [
-        "impala CartPole-v1", "return 250.0/475", "env steps", "updates 24", "lag 3.0",
-        "trajectories filled", "actor busy", "learner busy", "time left",
+        "impala CartPole-v1", "return 250.0/475", "Breakout-v1 200.0", "env steps",
+        "updates 24", "lag 3.0", "trajectories filled", "actor busy", "learner busy", "time left",
     ]  # fmt: skip
     assert drawn[100][-2].split()[2:] == ["90%", "#" * 16]
     monkeypatch.setenv("TERM", "dumb")
