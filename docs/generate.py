@@ -14,6 +14,7 @@ import re
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -156,7 +157,7 @@ def _on_a_gpu(name: str, results: Path) -> str:
     )
 
 
-def table(header: list[str], rows: list[list[str]]) -> str:
+def table(header: list[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(
         "| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines
@@ -261,7 +262,8 @@ LINEAGE = (
      "several passes over each batch, with a clipped ratio", ()),
     ("a3c", "async_q", "it learns a policy only", "Q networks in the same workers", ()),
     ("a3c", "ga3c", "each worker has a model of its own, which does not suit a GPU",
-     "predictors and trainers share one model", ("ga3c_controller", "ga3c_on_a_gpu")),
+     "predictors and trainers share one model", ("ga3c_controller", "ga3c_vtrace",
+     "ga3c_on_a_gpu")),
     ("gorila", "apex", "replayed transitions are drawn uniformly",
      "one prioritized replay, for which actors compute priorities",
      ("actor_priorities", "more_actors", "ladder_and_priorities", "replay_tolerates_lag")),
@@ -312,7 +314,33 @@ _AROUND = """## Works around these systems
   **Hogwild++** (Zhang et al., 2016) are not in scope.
 - **Acme** (Hoffman et al., 2020): one agent runs alone or distributed, and a limiter keeps the
   ratio of samples to inserts. Here one file runs on all backends; `env_steps_per_update` limits.
+
+## Measured without a claim
+
+{facts}
+
+Environment steps per second over numbers of actors, Acme's curve, are in [Plan](planning.md) and in
+the claims `async_actors` and `more_actors`; large networks on cores in `central_inference` and
+`weight_traffic`. Not measured, because two cores cannot show it: Hogwild against a lock, and
+several policy workers of `sample_factory`.
+
+## Machines of the largest leagues
+
+{machines}
+
+A run has one supervisor, so machines of the last two sizes are not in scope.
 """
+
+
+_MACHINES = (
+    ("AlphaStar (Vinyals et al., 2019)",
+     "for each of 12 agents 16,000 matches on some 4,200 cores, and 32 TPUs",
+     "`seed_rl`, 1,000 actors of 16 environments that need 5 ms: waits for the inference"),
+    ("OpenAI Five (OpenAI, 2018)", "128,000 cores, 256 GPUs", "refused: at most 4,096 actors"),
+    ("Honor of Kings (Ye et al., 2020)",
+     "600,000 cores and 1,064 GPUs, of which 18,000 and 48 for one hero",
+     "refused, one hero too"),
+)  # fmt: skip
 
 
 def evolution_page(results: Path = RESULTS) -> str:
@@ -345,7 +373,9 @@ def evolution_page(results: Path = RESULTS) -> str:
             parts.append(f"{BEGIN}\n" + "\n".join(lines) + f"\n{END}")
         else:
             parts.append(_ELSEWHERE.get(new, "No experiment of ours tests this step."))
-    parts.append(_AROUND)
+    facts = benchmark("lineage_facts").section()
+    machines = table(["system", "its machine", "`veldt plan` for that size"], _MACHINES)
+    parts.append(_AROUND.format(facts=f"{BEGIN}\n{facts}\n{END}", machines=machines))
     return "\n\n".join(parts) + "\n"
 
 

@@ -18,7 +18,7 @@ from .exact import ReplayTraffic, SameAgent, WeightTraffic
 from .ga3c_controller import ControllerFinds
 from .gorila_faults import DroppingProtects
 from .gpu import BatchedOnGpu, CentralInferenceOnGpu
-from .impala_corrections import VtraceReplay, VtraceUnderLag
+from .impala_corrections import VtraceForGa3c, VtraceReplay, VtraceUnderLag
 from .lag_tolerance import ManyWorkersAge, ReplayTolerates
 from .tabular import ImportanceVariance, VtraceFixedPoint
 from .two_learners import TwoLearners
@@ -37,6 +37,7 @@ CLAIMS: dict[str, type[Claim]] = {
         StragglersHurtBarriers,
         SameAgent,
         ControllerFinds,
+        VtraceForGa3c,
         ActorPriorities,
         MoreActors,
         LadderAndPriorities,

@@ -146,7 +146,10 @@ SYNTHETIC = {
     "ga3c_controller": ga3c_controller,
     "actor_priorities": actor_priorities,
     "more_actors": lambda case, gain: points(0.1 + 0.05 * gain * case["actors"]),
-    "vtrace_under_lag": lambda case, gain: points(0.5 * gain * (case["correction"] == "vtrace")),
+    **dict.fromkeys(
+        ("vtrace_under_lag", "ga3c_vtrace"),
+        lambda case, gain: points(0.5 * gain * (case["correction"] == "vtrace")),
+    ),
     "a2c_beats_a3c": a2c_without_lag,
     "vtrace_replay": lambda case, gain: points(
         0.5 * gain * (case["replay"] and case["correction"] == "vtrace")

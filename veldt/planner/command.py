@@ -37,7 +37,7 @@ class PlanOptions(Options):
 
     env: str
     """Environment, as for veldt train."""
-    actors: tuple[Annotated[int, Bounds(1, 10_000)], ...] = (1, 2, 4, 8, 16, 64, 256, 1000)
+    actors: tuple[Annotated[int, Bounds(1, 4096)], ...] = (1, 2, 4, 8, 16, 64, 256, 1000)
     """Numbers of actors, comma separated."""
     cores: Count | None = None
     """Cores of the machine; default: one for every process."""
