@@ -14,6 +14,7 @@ from veldt.architectures import ARCHITECTURES
 from veldt.errors import ConfigurationError
 from veldt.optimizers import Schedule
 from veldt.options import RunOptions
+from veldt.options.fields import flat
 from veldt.run import plan as planning
 from veldt.run.description import choices, choices_line
 from veldt.run.plan import make_plan
@@ -217,6 +218,8 @@ def test_rewards_are_clipped_in_atari_games_only(architecture, own, env, wrapper
     planned = plan(architecture, own, env=env, backend="serial", wrappers=wrappers)
     assert planned.problem.environment.reward_clip == clip
     assert planned.problem.shape.encoder == ("small_conv" if architecture == "impala" else "auto")
+    again = plan(architecture, flat(planned.config), env=env, backend="serial")  # of a GPU's run
+    assert again.problem.shape.encoder == "auto"
 
 
 class FloatPictures(Pictures):

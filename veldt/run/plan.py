@@ -132,7 +132,9 @@ def make_plan(
     _check_devices(options)
     device = _device(options, system, is_image)
     preset = _preset(system, options.preset, found, spec, device)
-    if options.network == "auto" and preset.endswith(ON_CPU):
+    is_new = bool(option_fields(system.config).keys() - own.keys())  # config.json names them all
+    is_plain = options.network == "auto" and len(spec.observation) == 1
+    if is_new and is_plain and preset.endswith(ON_CPU):
         options = replace(options, network="small_conv")  # a third of the Nature network's work
     num_actors = options.num_actors
     if num_actors is None:
