@@ -1,14 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The league's benchmark in short: verdicts, what a cut leaves behind, what is not run again."""
+"""The league's benchmark in short: verdicts."""
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -50,24 +45,3 @@ def test_seeds_are_judged_by_the_tasks_own_measure():
     (verdict,) = league.judged({"leduc-1": entry})
     assert verdict["all"]
     assert verdict["seeds"][0]["first_reached"] == {"seconds": 2, "env_steps": 2}
-
-
-@pytest.mark.timeout(120)
-def test_a_cut_leaves_results_and_a_finished_run_is_not_run_again(tmp_path):
-    command = [
-        *(sys.executable, str(ROOT / "benchmarks" / "league.py"), "games"),
-        *("--tasks", "rock_paper_scissors_league", "--seeds", "1", "--cores", "1"),
-        *("--results", str(tmp_path)),
-    ]
-
-    def run(*more: str) -> dict[str, Any]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        subprocess.run([*command, *more], env=environment, check=True, capture_output=True)
-        (entry,) = json.loads((tmp_path / "league.json").read_text())["entries"]
-        return entry
-
-    first = run("--max-seconds", "4")
-    assert first["finished"]
-    assert first["curve"]
-    assert "distance.mixture" in first["final"]
-    assert run("--max-seconds", "4") == first
