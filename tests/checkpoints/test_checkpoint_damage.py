@@ -48,6 +48,11 @@ def _flip_bit(checkpoint: Path, random: np.random.Generator) -> None:
     file.write_bytes(content)
 
 
+def _append(checkpoint: Path, random: np.random.Generator) -> None:
+    with open(_any_file(checkpoint, random), "ab") as file:
+        file.write(b"more")
+
+
 def _remove(checkpoint: Path, random: np.random.Generator) -> None:
     _any_file(checkpoint, random).unlink()
 
@@ -58,7 +63,7 @@ def _take_file_of_another_step(checkpoint: Path, random: np.random.Generator) ->
 
 
 MUTATIONS: list[Callable[[Path, np.random.Generator], None]] = [
-    _truncate, _flip_bit, _remove, _take_file_of_another_step,
+    _truncate, _append, _flip_bit, _remove, _take_file_of_another_step,
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import veldt
 from veldt.dashboard import charts
 from veldt.dashboard.reading import RunReader
 from veldt.environments import EnvironmentFactory
+from veldt.environments.atari import reference_scores
 from veldt.environments.tasks import scores_by_task
 from veldt.errors import ConfigurationError
 
@@ -83,7 +84,9 @@ def test_scores_are_those_of_each_task_and_normalised_where_references_are_known
     found = scores_by_task(("MinAtar/Breakout-v1", "other"), np.array([1.0, 5.0, 3.0, 7.0]))
     assert found["other"] == {"mean": 6.0, "normalized": None}
     assert found["Breakout-v1"]["mean"] == 2.0
-    assert 0.0 < found["Breakout-v1"]["normalized"] < 1.0
+    random, expert = reference_scores()["MinAtar/Breakout-v1"]
+    wanted = pytest.approx((2.0 - random) / (expert - random))
+    assert found["Breakout-v1"]["normalized"] == wanted
 
 
 @pytest.mark.parametrize("tells_task", [False, True])

@@ -13,7 +13,9 @@ from veldt.league.manager import LeagueManager
 from veldt.league.matchmaking import MAIN, MAIN_EXPLOITER
 from veldt.league.players import EntropySchedule, Opponents, ResidentModels
 from veldt.league.state import (
+    DRAW,
     LEARNING,
+    LOSS,
     SCRIPTED_MODELS,
     WIN,
     LeagueOptions,
@@ -134,14 +136,14 @@ def manager_of(options: LeagueOptions, state: LeagueState, results: list, run_di
 
 
 def test_the_manager_discards_results_of_a_model_that_left(tmp_path):
-    options = LeagueOptions(max_frozen=2)
+    options = LeagueOptions(max_frozen=2, freeze_env_steps=9)
     state = LeagueState.start((MAIN,), options.payoff_decay)
     for model in (1, 2, 3):  # the third takes the place of the first
         state.add_frozen(0, model, options.capacity)
     after, _ = manager_of(options, state, [(1, 1, 4), (2, 2, 5)], tmp_path)
     assert after.games == 5
     assert after.payoff.seated_first[0].tolist() == [0, 0, 5]
-    assert after.env_steps.tolist() == [9]
+    assert (after.env_steps.tolist(), after.ordered.tolist()) == ([9], [1])
 
 
 @pytest.mark.parametrize("rule", ["uniform", "pfsp"])
@@ -157,30 +159,54 @@ def test_self_play_has_its_share_of_the_games(rule, tmp_path):
     assert chances[1:3] == pytest.approx([0.35, 0.35])
 
 
-def test_an_actor_discards_results_of_a_model_that_left(tmp_path):
+def matches_of(opponent: int, model: int) -> np.ndarray:
+    chances, models = np.eye(3)[[opponent]], np.array([LEARNING, model, 7])
+    return Matches(chances, models, np.zeros(1, int), np.zeros(1, int)).to_vector()
+
+
+def opponents_of(board: Board, sent: dict, run_dir, at_once: int) -> Opponents:
+    """Of two games; `sent` receives their results."""
     made = network()
-
-    def matches(model: int) -> np.ndarray:
-        chances, models = np.array([[0.0, 1.0, 0.0]]), np.array([LEARNING, model, 7])
-        return Matches(chances, models, np.zeros(1, int), np.zeros(1, int)).to_vector()
-
-    board, sent = Board(matches(model=1)), {}
     slot = {"player": [0], "env_steps": [0], "models": np.zeros(3), "outcomes": np.zeros((3, 2, 3))}
     sink = SimpleNamespace(reserve=lambda: slot, commit=sent.update)
     weights, source = [Board(made.initial_vector())], MatchesSource(board, 1, 3)
-    options = LeagueOptions(opponents_per_actor=1, cached_models=1)
+    options = LeagueOptions(opponents_per_actor=at_once, cached_models=at_once)
     opponents = Opponents(0, made, source, weights, sink, options)
-    opponents.open(context("actor-0", tmp_path), num_games=2, num_players=2)
-    wins = np.array([[1.0, -1.0]])
-    opponents.game_over(np.array([0]), np.array([0]), wins)
-    board.publish(Parameters(matches(model=8), 1))
+    opponents.open(context("actor-0", run_dir), num_games=2, num_players=2)
+    return opponents
+
+
+FIRST, BOTH = np.array([0]), np.array([0, 1])
+WINS = np.array([[1.0, -1.0]])
+
+
+def test_an_actor_discards_results_of_a_model_that_left(tmp_path):
+    board, sent = Board(matches_of(1, model=1)), {}
+    opponents = opponents_of(board, sent, tmp_path, at_once=1)
+    opponents.game_over(FIRST, FIRST, WINS)
+    board.publish(Parameters(matches_of(1, model=8), 1))
     opponents.refresh()  # what was counted of model 1 is not that of model 8
-    opponents.game_over(np.array([1]), np.array([0]), wins)  # and this game began against model 1
-    opponents.game_over(np.array([0]), np.array([0]), wins)  # as did this one
-    opponents.game_over(np.array([0]), np.array([0]), wins)
+    opponents.game_over(np.array([1]), FIRST, WINS)  # and this game began against model 1
+    opponents.game_over(FIRST, FIRST, WINS)  # as did this one
+    for returns in (WINS, -WINS, -WINS, 0 * WINS):
+        opponents.game_over(FIRST, FIRST, returns)
     assert opponents.report(4)
     assert sent["models"].tolist() == [LEARNING, 8, 7]
-    assert sent["outcomes"].sum() == sent["outcomes"][1, 0, WIN] == 1
+    counted = {WIN: 1, LOSS: 2, DRAW: 1}
+    assert {each: sent["outcomes"][1, 0, each] for each in counted} == counted
+    assert sent["outcomes"].sum() == 4
+
+
+def test_all_opponents_of_an_actor_are_drawn_anew_one_after_the_other(tmp_path):
+    board, sent = Board(matches_of(1, model=1)), {}
+    opponents = opponents_of(board, sent, tmp_path, at_once=2)
+    board.publish(Parameters(matches_of(2, model=1), 1))
+    for _ in range(2):
+        opponents.refresh()
+    for _ in range(2):
+        opponents.game_over(BOTH, np.zeros(2, int), np.repeat(WINS, 2, 0))
+    assert opponents.report(4)
+    assert sent["outcomes"].sum(axis=(1, 2)).tolist() == [0, 2, 2]
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,7 @@ def check_rows(trajectory: dict[str, np.ndarray], same_step: bool) -> int:
 def test_trajectories_are_assembled_row_by_row_and_stitch(num_actors, groups, mode):
     house = House(num_actors, groups, mode)
     trajectories = house.run(60)
+    assert all(counted(actor._context, "wire.bytes_down") > 0 for actor in house.actors)
     by_group: dict[int, list[dict[str, np.ndarray]]] = {}
     checked = 0
     for trajectory in trajectories:

@@ -112,8 +112,9 @@ def test_random_actions_respect_the_mask():
 
 
 def test_a_random_action_is_held_and_then_ends():
-    with pytest.raises(ConfigurationError, match="above 1"):
-        HeldOptions(hold_exponent=0.5)
+    for exponent, remedy in ((0.5, "above 1"), (-2.0, "use 0")):
+        with pytest.raises(ConfigurationError, match=remedy):
+            HeldOptions(hold_exponent=exponent)
     select = at(1.0, hold_exponent=2.0)
     q_values = torch.zeros(3, 50)
     taken = np.stack([select(QOutput(q_values), {}).action for _ in range(4000)])

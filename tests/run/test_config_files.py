@@ -7,6 +7,7 @@ from pathlib import Path
 
 import gymnasium
 import pytest
+from torch import nn
 
 import veldt
 from veldt.cli import main as cli
@@ -31,6 +32,10 @@ def make_pole(length: float = 0.5, name: str = "pole") -> gymnasium.Env:
     env = gymnasium.make("CartPole-v1")
     env.unwrapped.length = length
     return env
+
+
+def own_network(spec) -> nn.Module:
+    return nn.Linear(4, 8)
 
 
 @pytest.fixture(autouse=True)
@@ -107,10 +112,8 @@ def test_what_a_file_does_not_say_is_asked_for(capsys):
 
 
 def test_the_command_repeats_a_run_that_was_made_in_python():
-    options = {"length": 0.7, "name": "a,b=c"}
-    first = veldt.train(
-        "impala", make_pole, env_options=options, total_env_steps=100, run_dir="a run", **SMALL
-    )
+    made = {"env_options": {"length": 0.7, "name": "a,b=c"}, "network": own_network, **SMALL}
+    first = veldt.train("impala", make_pole, total_env_steps=100, run_dir="a run", **made)
     assert first.command == "veldt train --config 'a run/config.json'"
     again = [*shlex.split(first.command)[1:], "--run-dir", "b", "--quiet"]
     assert cli.main(again) == 0
@@ -127,3 +130,4 @@ def test_the_same_command_continues_a_run_on_a_module_next_to_its_directory(here
     for steps in ("200", "400"):
         assert cli.main([*command, "--total-env-steps", steps]) == 0
         assert saved("run")["env_steps"] >= int(steps)
+    assert cli.main([*command, "--total-env-steps", "600", "--preset", "paper"]) == 2

@@ -17,6 +17,7 @@ from veldt.options import RunOptions
 from veldt.options.fields import flat
 from veldt.run import plan as planning
 from veldt.run.description import choices, choices_line
+from veldt.run.external import with_places
 from veldt.run.plan import make_plan
 from veldt.telemetry.log_files import metric_rows
 
@@ -89,6 +90,11 @@ def test_updates_of_paper_presets_have_the_published_rows(architecture):
         options = {"env": env, "preset": "paper", "num_actors": 1 if architecture == "dqn" else 4}
         found = plan(architecture, fewer.get(architecture), **options)
         assert found.rows_per_update() == PUBLISHED_ROWS[architecture], env
+
+
+def test_clients_have_64_places_between_them():
+    clients = with_places(RunOptions("external:127.0.0.1:5000", envs_per_actor=6))
+    assert clients.num_actors == 64 // 6
 
 
 def test_choices_are_printed_and_recorded(tmp_path, capsys):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from veldt.environments.lookup import imported_function
 from veldt.run.process import OutOfTime, Signals, Terminated, time_limit
 
 ROOT = Path(__file__).parents[2]
@@ -48,17 +49,11 @@ def test_a_program_from_standard_input_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
-def test_own_networks_are_found_where_own_environments_are(tmp_path):
-    (tmp_path / "nets.py").write_text(
-        "from torch import nn\n"
-        "def small(spec):\n    return nn.Sequential(nn.Linear(4, 8), nn.Tanh())\n"
-    )
-    command = "train impala --env CartPole-v1 --network nets:small --backend serial --quiet"
-    start = "import sys; sys.path.remove(''); from veldt.cli.main import main;"
-    code = f"{start} sys.exit(main('{command} --total-env-steps 100'.split()))"
-    done = ran(tmp_path, "-c", code)
-    assert done.returncode == 0, done.stderr
+def test_own_networks_are_found_where_own_environments_are(tmp_path, monkeypatch):
+    (tmp_path / "own_nets.py").write_text("def small(spec):\n    return 'small'\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each])
+    assert imported_function("own_nets:small", "network")(None) == "small"
 
 
 def send(number: int) -> None:

@@ -29,7 +29,7 @@ class FakeBackend:
         return SimpleNamespace(ready=lambda: True, parts=lambda: parts)
 
     def restore(self, checkpoint: Path, generation: int) -> None:
-        self.calls["restore"] += 1
+        self.calls["generation"] = generation
 
 
 def run_with(env_steps: int, returns: tuple[float, ...] = ()) -> RunTelemetry:
@@ -70,6 +70,15 @@ def test_returns_and_episodes_are_restored(tmp_path):
     after.update({"actor-0": before.snapshots["actor-0"]}, now=1.0)
     assert after.episodes == 3
     assert after.mean_return_100 == 3.0  # no episode is counted twice
+
+
+def test_random_streams_of_a_resumed_run_are_of_another_generation(tmp_path):
+    for generation in (1, 2, 3):
+        saves, _ = checkpoints(tmp_path, run_with(10 * generation))
+        if generation > 1:
+            saves.begin_from_newest()
+        assert saves._backend.calls["generation"] == generation - 1
+        assert saves.save(GOOD) is not None
 
 
 @pytest.mark.parametrize(("stopped_at", "next_point"), [(100, 200), (130, 200), (199, 200)])
