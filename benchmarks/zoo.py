@@ -3,6 +3,7 @@
 
 python -m benchmarks.zoo                     all; a run that has finished is not trained again
 python -m benchmarks.zoo cart_pole hopper
+python -m benchmarks.zoo pong --from-run DIR     of a run of the entry's command on another machine
 
 Runs are in build/zoo, entries in veldt_zoo/NAME: run directories with config.json, result.json, a
 thinned metrics.jsonl, one checkpoint of nothing but weights, and card.json.
@@ -10,6 +11,7 @@ thinned metrics.jsonl, one checkpoint of nothing but weights, and card.json.
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
 import shutil
@@ -47,6 +49,8 @@ TRAINED = {
     # What the preset `grids` of pqn says since.
     "minatar_breakout": "pqn --env MinAtar/Breakout-v1 --total-env-steps 3000000",
     "pendulum": "ppo --env Pendulum-v1 --total-env-steps 500000",
+    "pong": "sebulba --env ALE/Pong-v5 --env-options repeat_action_probability=0.0"
+    " --max-seconds 90",
     "tic_tac_toe": "league --env veldt:tic_tac_toe --env-options opening_moves=4"
     " --total-env-steps 2000000",
     "connect_four": "league --env veldt:connect_four --env-options opening_moves=2"
@@ -66,22 +70,25 @@ _POINTS = 20
 
 def command(name: str) -> str:
     """The command that trains an entry."""
-    words = TRAINED[name]
-    if "--seed" in words:
-        return f"veldt train {words}"
-    every = int(words.split()[-1]) // _POINTS
-    evaluated = "" if words.startswith("league") else f" --evaluate-every {every}"
+    words, evaluated = TRAINED[name], ""
+    if "--total-env-steps" in words and not words.startswith("league"):
+        evaluated = f" --evaluate-every {int(words.split()[-1]) // _POINTS}"
     return f"veldt train {words}{evaluated} --seed {SEED}"
+
+
+def commit() -> str:
+    """The commit of this tree."""
+    git = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.check_output(git, cwd=ROOT, text=True).strip()
 
 
 def trained(name: str) -> Path:
     """The directory of the entry's run, which is trained if there is none."""
-    run_dir, commit = RUNS / name, RUNS / f"{name}.commit"
+    run_dir = RUNS / name
     if not (run_dir / "result.json").exists():
         shutil.rmtree(run_dir, ignore_errors=True)
         RUNS.mkdir(parents=True, exist_ok=True)
-        git = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-        commit.write_text(subprocess.check_output(git, cwd=ROOT, text=True).strip())
+        (RUNS / f"{name}.commit").write_text(commit())
         words = [*shlex.split(command(name))[1:], "--run-dir", str(run_dir)]
         subprocess.run([sys.executable, "-m", "veldt", *words], cwd=ROOT, check=True)
     return run_dir
@@ -95,6 +102,7 @@ def trim(run_dir: Path, entry: Path, command: str) -> None:
     config["command"], config["options"]["run_dir"] = command, None
     if config["options"]["env"] in GAMES:
         config["options"]["env_options"] = {}  # games begin with an empty board
+        config["config"]["scripted_opponents"] = []  # which are in this folder
     (entry / "config.json").write_text(dumps(config) + "\n")
     result = RunResult.load(run_dir / "result.json")
     unneeded: dict[str, Any] = {"run_dir": "", "stage_shares": {}, "bottleneck": "", "league": None}
@@ -177,10 +185,10 @@ def against(name: str, policy: PolicyFunction, opponent: Any) -> dict[str, float
     return {result: float(games.mean()) for result, games in results.items()}
 
 
-def make(name: str) -> None:
-    """Train, trim and evaluate one entry."""
-    entry = ZOO / name
-    trim(trained(name), entry, command(name))
+def make(name: str, run_dir: Path | None = None) -> None:
+    """Train, trim and evaluate one entry; a run from elsewhere was made at this commit."""
+    entry, recorded = ZOO / name, RUNS / f"{name}.commit"
+    trim(run_dir or trained(name), entry, command(name))
     found, score = restored(entry), evaluated(entry)
     card = {
         "name": name,
@@ -189,7 +197,7 @@ def make(name: str) -> None:
         "env_steps": found.env_steps,
         "seed": found.plan.options.seed,
         "command": command(name),
-        "commit": (RUNS / f"{name}.commit").read_text(),
+        "commit": commit() if run_dir else recorded.read_text(),
         "evaluation_seed": EVALUATION_SEED,
         "score": score,
     }
@@ -199,5 +207,9 @@ def make(name: str) -> None:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or TRAINED:
-        make(name)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", default=list(TRAINED), metavar="NAME")
+    parser.add_argument("--from-run", type=Path)
+    given = parser.parse_args()
+    for name in given.names:
+        make(name, given.from_run)
