@@ -4,6 +4,7 @@
 import functools
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
@@ -36,6 +37,7 @@ def test_evaluate_plays_the_saved_weights(short_run):
         [np.mean(first.returns), np.std(first.returns), min(first.returns), max(first.returns)],
     )
     assert f"{first.mean:.1f} over 5 episodes" in first.text()
+    assert "mean return 0.250 over" in replace(first, returns=[0.25], mean=0.25).text()
 
 
 def test_evaluate_draws_a_video(short_run, tmp_path, monkeypatch):

@@ -7,7 +7,9 @@ import pytest
 from watched_runs import SMALL, until, veldt_process
 
 import veldt
+from veldt.dashboard.charts import curve
 from veldt.dashboard.reading import CURVE_POINTS, RunReader, thinned
+from veldt.telemetry.log_files import EVALUATION, EVALUATION_ENV_STEPS
 from veldt.telemetry.record import STATUS_FILE, TOPOLOGY_FILE
 
 
@@ -34,6 +36,8 @@ def test_a_finished_run_shows_its_result(finished):
     assert view.status["updates"] == result.updates
     assert view.status["policy_lag"] == result.policy_lag
     assert view.restarts == 0
+    evaluation = [view.evaluations[0][EVALUATION_ENV_STEPS], view.evaluations[0][EVALUATION]]
+    assert curve(view)["series"][-1]["data"] == [evaluation]
     assert view.option("env") == "CartPole-v1"
     assert set(view.status["nodes"]) == {"actor-0", "learner-0"}
     assert all(0 <= node["busy"] <= 1 for node in view.status["nodes"].values())

@@ -228,6 +228,11 @@ def test_rewards_are_clipped_in_atari_games_only(architecture, own, env, wrapper
     assert again.problem.shape.encoder == "auto"
 
 
+def test_environments_that_actors_cannot_share_evenly_are_refused():
+    with pytest.raises(ConfigurationError, match=r"num_envs 7 does not split .* use 8, or"):
+        plan("ppo", {"num_envs": 7}, num_actors=2)
+
+
 class FloatPictures(Pictures):
     """The same scaled to 0 to 1, as other libraries want them."""
 

@@ -15,8 +15,16 @@ import veldt
 from veldt.cli import main as cli
 from veldt.run.process import Signals
 from veldt.sweeps import command
-from veldt.sweeps.command import Trials, ended_trials, open_study, recover, sweep_result
+from veldt.sweeps.command import (
+    Trials,
+    ended_trials,
+    open_study,
+    recover,
+    run_dir_of,
+    sweep_result,
+)
 from veldt.sweeps.search import SweepOptions, search_space
+from veldt.telemetry.result import RunResult
 
 pytest.importorskip("optuna")
 RUN = ("--env", "CartPole-v1", "--backend", "serial", "--num-actors", "1", "--envs-per-actor", "8")
@@ -107,11 +115,18 @@ def test_a_killed_trial_is_repeated_and_its_torn_line_cut(tmp_path):
     study = open_study(tmp_path, SweepOptions())
     recover(study, tmp_path, lambda text: None)
     assert ended_trials(study) == []
-    assert study.ask(distributions).params == params
+    trial = study.ask(distributions)
+    assert trial.params == params
     options = {"architecture": "impala", "env": "CartPole-v1"}
     result = sweep_result(study, space, tmp_path, options, "median")
     assert result.trials == []
     assert "no trial has a score" in result.text()
+    study.tell(trial, 9.0)
+    run_dir_of(tmp_path, trial.number).mkdir(parents=True)
+    RunResult("impala", "CartPole-v1", "serial", 0, 20).save(
+        run_dir_of(tmp_path, trial.number) / "result.json"
+    )
+    assert "0 updates" in sweep_result(study, space, tmp_path, options, "median").text()
 
 
 def runs_in(folder: Path) -> list[psutil.Process]:
