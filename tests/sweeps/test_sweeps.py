@@ -15,14 +15,7 @@ import veldt
 from veldt.cli import main as cli
 from veldt.run.process import Signals
 from veldt.sweeps import command
-from veldt.sweeps.command import (
-    Trials,
-    ended_trials,
-    open_study,
-    recover,
-    run_dir_of,
-    sweep_result,
-)
+from veldt.sweeps.command import Trials, ended_trials, open_study, recover, sweep_result
 from veldt.sweeps.search import SweepOptions, search_space
 from veldt.telemetry.result import RunResult
 
@@ -122,10 +115,9 @@ def test_a_killed_trial_is_repeated_and_its_torn_line_cut(tmp_path):
     assert result.trials == []
     assert "no trial has a score" in result.text()
     study.tell(trial, 9.0)
-    run_dir_of(tmp_path, trial.number).mkdir(parents=True)
-    RunResult("impala", "CartPole-v1", "serial", 0, 20).save(
-        run_dir_of(tmp_path, trial.number) / "result.json"
-    )
+    run_dir = command.run_dir_of(tmp_path, trial.number)
+    run_dir.mkdir(parents=True)
+    RunResult("impala", "CartPole-v1", "serial", 0, 20).save(run_dir / "result.json")
     assert "0 updates" in sweep_result(study, space, tmp_path, options, "median").text()
 
 
