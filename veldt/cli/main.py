@@ -29,7 +29,6 @@ from veldt.cli.parsers import (
     common_parser,
     resume_parser,
     run_parser,
-    unknown_option,
 )
 from veldt.errors import ConfigurationError, UploadFailure, did_you_mean, extra_module
 from veldt.options.fields import format_value
@@ -84,7 +83,8 @@ def _dispatch(arguments: list[str], began: float) -> int:
         run = COMMANDS[name]
         return run(command_parser(name, run.__doc__ or "").parse(rest))
     if name.startswith("-"):
-        raise ConfigurationError(unknown_option([name], ("--help", "--version"), "veldt"))
+        remedy = did_you_mean(name, ("--help", "--version"), "see veldt --help")
+        raise ConfigurationError(f"unknown option '{name}'; {remedy}")
     raise ConfigurationError(f"unknown command '{name}'; {did_you_mean(name, COMMANDS)}")
 
 
@@ -144,20 +144,14 @@ def _describe(arguments: list[str], began: float) -> int:
 def _train(arguments: list[str], began: float) -> int:
     """train an architecture on an environment"""
     name, options, trust_code = _options_of("train", arguments)
-    if options.pop("dry_run", False):
-        return _dry_run(name, options)
-    return _finish(lambda: train_from(name, options, began, trust_code=trust_code))
-
-
-def _dry_run(name: str, options: dict[str, Any]) -> int:
-    """Say what would be trained, without starting it."""
+    if not options.pop("dry_run", False):
+        return _finish(lambda: train_from(name, options, began, trust_code=trust_code))
     from veldt.run.description import choices_line
     from veldt.run.plan import make_plan
 
     plan = make_plan(name, *split_options(options))
-    limits = [
-        f"{n} {format_value(v)}" for n in LIMITS if (v := getattr(plan.options, n)) is not None
-    ]
+    known = vars(plan.options)
+    limits = [f"{n} {format_value(known[n])}" for n in LIMITS if known[n] is not None]
     _say(f"{choices_line(plan)}\nends at {' or '.join(limits)}; nothing was started")
     return _say(plan.topology.describe("text"))
 

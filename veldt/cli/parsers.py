@@ -7,9 +7,8 @@ Options of runs are made from dataclass fields: name, type, default and the text
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING
-from types import MappingProxyType
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from veldt import architectures
@@ -70,25 +69,19 @@ class Parser(argparse.ArgumentParser):
             name = unknown[0].partition("=")[0].removeprefix("--").replace("-", "_")
             if name in self.moved:
                 raise ConfigurationError(self.moved[name])
-            known = [text for action in self._actions for text in action.option_strings]
-            raise ConfigurationError(unknown_option(unknown, known, self.prog, self.fields))
+            raise ConfigurationError(self._refusal(unknown))
         return vars(given)
 
-
-def unknown_option(
-    given: Sequence[str],
-    known: Collection[str],
-    program: str,
-    options: Mapping[str, OptionField] = MappingProxyType({}),
-) -> str:
-    """A message about arguments that are not known: an option, and perhaps its value."""
-    name, equals, value = given[0].partition("=")
-    if not name.startswith("-"):
-        return f"unexpected '{given[0]}'; see {program} --help"
-    if not equals:
-        value = given[1] if given[1:] and not given[1].startswith("--") else "VALUE"
-    see = f"see {program} --help"
-    return fields.unknown_option(name.replace("_", "-"), options, known, see, value)
+    def _refusal(self, unknown: list[str]) -> str:
+        """A message about arguments that are not known: an option, and perhaps its value."""
+        name, equals, value = unknown[0].partition("=")
+        see = f"see {self.prog} --help"
+        if not name.startswith("-"):
+            return f"unexpected '{unknown[0]}'; {see}"
+        if not equals:
+            value = unknown[1] if unknown[1:] and not unknown[1].startswith("--") else "VALUE"
+        known = [text for action in self._actions for text in action.option_strings]
+        return fields.unknown_option(name.replace("_", "-"), self.fields, known, see, value)
 
 
 class _JoinKeys(argparse.Action):
