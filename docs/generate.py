@@ -233,6 +233,8 @@ def _calls(documents: dict[str, dict[str, Any]]) -> str:
             f"- `{document['command']}` on {machine['cores']} cores of {machine['cpu']}{with_gpu}:"
             f" {document['seconds'] / 60:.0f} minutes."
         )
+    note = documents.get("claims", {}).get("note")
+    calls += [f"- {note}"] if note else []
     return "\n".join(calls)
 
 

@@ -38,7 +38,7 @@ class SynchronousMatches(LearningClaim):
     """Environments whose rows make one update: one worker's of A3C, all actors' of A2C."""
     optimizer_epsilon: float = 1e-4
     """RMSProp's, whose defaults differ."""
-    seeds: int = 128
+    seeds: int = 32
     first_seed: int = 301  # none of those with which sizes were chosen
 
     def measure(self, case: Row) -> Row:

@@ -127,13 +127,13 @@ def weight_traffic(case, gain):
     return {"down": grows if case["width"] > 16 else 1.0, "up": 1.0}
 
 
+OWN = (
+    stragglers, replay_tolerates_lag, a3c_many_workers, vtrace_fixed_point, importance_variance,
+    weight_traffic, async_actors, a2c_without_lag, ga3c_controller, actor_priorities,
+    ga3c_on_a_gpu, two_learners, central_inference, double_buffering,
+)  # fmt: skip
 SYNTHETIC = {
-    "stragglers": stragglers,
-    "replay_tolerates_lag": replay_tolerates_lag,
-    "a3c_many_workers": a3c_many_workers,
-    "vtrace_fixed_point": vtrace_fixed_point,
-    "importance_variance": importance_variance,
-    "weight_traffic": weight_traffic,
+    **{function.__name__: function for function in OWN},
     "gorila_wall_time": lambda case, gain: {
         "seconds": 20.0 * (1 + 0.5 * gain if case["system"] == "dqn" else 1.0)
     },
@@ -141,10 +141,6 @@ SYNTHETIC = {
         "bytes": 1.2 + gain if case["replay"] == "global" else 1.0
     },
     "same_agent": lambda case, gain: {"digest": case["backend"] if gain < 0 else "same"},
-    "async_actors": async_actors,
-    "a2c_without_lag": a2c_without_lag,
-    "ga3c_controller": ga3c_controller,
-    "actor_priorities": actor_priorities,
     "more_actors": lambda case, gain: points(0.1 + 0.05 * gain * case["actors"]),
     **dict.fromkeys(
         ("vtrace_under_lag", "ga3c_vtrace"),
@@ -154,11 +150,7 @@ SYNTHETIC = {
     "vtrace_replay": lambda case, gain: points(
         0.5 * gain * (case["replay"] and case["correction"] == "vtrace")
     ),
-    "ga3c_on_a_gpu": ga3c_on_a_gpu,
     "central_inference_on_a_gpu": central_inference,
-    "two_learners": two_learners,
-    "central_inference": central_inference,
-    "double_buffering": double_buffering,
     "shared_rmsprop": lambda case, gain: points(
         0.5
         - 0.4
