@@ -12,15 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from veldt.dashboard.server import exposition
 
 
-def view(**latest: object) -> RunView:
-    config = {"architecture": "impala", "options": {"env": "CartPole-v1", "seed": 1}}
-    return RunView(config, "ended", curve=[{"time": 1.0, "env_steps": 1000, **latest}])
-
-
 def test_odd_names():
     odd = 'a "quoted"\\name\nof two lines'
     latest = {f"info/{odd}": 2.0, "loss/policy-1": -1e-9, "lag/mean": None}
-    families = list(text_string_to_metric_families(exposition(view(**latest), "first").decode()))
+    config = {"architecture": "impala", "options": {"env": "CartPole-v1", "seed": 1}}
+    view = RunView(config, "ended", curve=[{"time": 1.0, "env_steps": 1000, **latest}])
+    families = list(text_string_to_metric_families(exposition(view, "first").decode()))
     names = [family.name for family in families]
     assert len(names) == len(set(names))
     samples = [sample for family in families for sample in family.samples]

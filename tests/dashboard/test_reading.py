@@ -16,15 +16,8 @@ from veldt.telemetry.record import STATUS_FILE, TOPOLOGY_FILE
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("finished") / "run"
-    result = veldt.train(
-        "impala",
-        env="CartPole-v1",
-        backend="serial",
-        total_env_steps=1000,
-        evaluation_episodes=2,
-        run_dir=str(run_dir),
-    )
-    return run_dir, result
+    short = {"backend": "serial", "total_env_steps": 1000, "evaluation_episodes": 2}
+    return run_dir, veldt.train("impala", "CartPole-v1", run_dir=run_dir, **short)
 
 
 def test_a_finished_run_shows_its_result(finished):

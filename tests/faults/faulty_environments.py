@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 
@@ -224,3 +224,10 @@ class _Leisurely(gymnasium.Wrapper):
 def leisurely_cart_pole(**options: Any) -> gymnasium.Env:
     """CartPole that takes its time, so that a short run lasts a while."""
     return _Leisurely(gymnasium.make("CartPole-v1", **options))
+
+
+def in_processes(num_envs, seconds=0):
+    copies = [lambda: gymnasium.make("CartPole-v1")] * num_envs
+    made = AsyncVectorEnv(copies, autoreset_mode=AutoresetMode.NEXT_STEP)
+    time.sleep(seconds * (num_envs - 1))
+    return made

@@ -47,3 +47,13 @@ def test_environments_that_spin_end_with_the_run(backend, number, tmp_path):
         process.send_signal(number)
         process.communicate(timeout=100)
     assert commands.left_after(process.pid) == []
+
+
+@pytest.mark.parametrize(
+    "ends", ["--total-env-steps 2000", "--max-seconds 12 --env-options seconds=60"]
+)
+def test_an_async_vector_env_leaks_no_semaphore(ends, tmp_path):
+    env = ("--env", "faulty_environments:in_processes")
+    ended = commands.run(tmp_path, *TRAIN, *env, *ends.split())
+    assert ended.returncode == 0
+    assert not any(word in ended.stderr for word in ("leaked", "Error")), ended.stderr

@@ -31,15 +31,9 @@ def test_one_policy_plays_all_seats(architecture, env, tmp_path):
 def test_a_league_plays_pettingzoo(env, tmp_path):
     """Parallel with unequal spaces, and AEC with masks."""
     pytest.importorskip("mpe2")
-    result = veldt.train(
-        "league",
-        env,
-        total_env_steps=2000,
-        envs_per_actor=8,
-        league_options={"freeze_env_steps": 400},
-        run_dir=str(tmp_path),
-        **SMALL,
-    )
+    sizes = {"total_env_steps": 2000, "envs_per_actor": 8}
+    sizes["league_options"] = {"freeze_env_steps": 400}
+    result = veldt.train("league", env, run_dir=tmp_path, **sizes, **SMALL)
     assert result.league["frozen"] >= 3
     assert result.league["games"] > 5
     assert result.nash_conv is None
