@@ -16,6 +16,7 @@ from veldt.dashboard.child import LivePage, check_installed
 from veldt.errors import ConfigurationError
 from veldt.options import RunOptions
 from veldt.options.fields import format_value, with_values
+from veldt.remote.location import RunLocation, local_run, run_location
 from veldt.run.config_files import RESUMABLE, read_config, saved_options, with_config
 from veldt.run.process import (
     START_SECONDS,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from veldt.options.keywords import ResumeOptions, SweepKeywords, TrainOptions
     from veldt.policy import TrainedPolicy
     from veldt.policy.export import Exported
-    from veldt.remote.location import RunLocation
     from veldt.run.plan import Plan
     from veldt.sweeps.command import SweepResult
 
@@ -87,7 +87,6 @@ def train_from(
         raise ConfigurationError(f"name an environment: veldt train {architecture} --env ID")
     _check_and_prestart(architecture, options)
 
-    from veldt.remote.location import run_location
     from veldt.run import directory
     from veldt.run.driver import show_result
 
@@ -143,7 +142,6 @@ def first_weights(options: RunOptions, trust_code: bool = False) -> FirstWeights
     """The weights of the run that `from_run` names; None where it names none."""
     if options.from_run is None:
         return None
-    from veldt.remote.location import local_run
     from veldt.run.loading import first_weights as weights_of
 
     return weights_of(options.from_run, local_run, trust_code)
@@ -204,8 +202,6 @@ def resume(
 
     Returns:
         The result of the whole run."""
-    from veldt.remote.location import run_location
-
     base = working_directory()
     location = run_location(str(run_dir), base)
     assert location.path is not None
@@ -290,7 +286,6 @@ def evaluate(
     Returns:
         The returns of the episodes, and their statistics."""
     from veldt.commands.evaluate import evaluate_run
-    from veldt.remote.location import local_run
 
     run = local_run(run_dir, checkpoint)
     return evaluate_run(run, episodes, seed, video, policy, trust_code, checkpoint, stochastic, env)
@@ -319,7 +314,6 @@ def load(
     >>> action = policy.act(observation)  # doctest: +SKIP
     """
     from veldt.policy.trained import loaded
-    from veldt.remote.location import local_run
 
     return loaded(local_run(run_dir, checkpoint), checkpoint, policy, seed, trust_code)
 

@@ -32,6 +32,7 @@ from veldt.cli.parsers import (
 )
 from veldt.errors import ConfigurationError, UploadFailure, did_you_mean, extra_module
 from veldt.options.fields import format_value
+from veldt.remote.location import follow_run, local_run
 from veldt.run.config_files import LIMITS, TRUST_FLAG, read_config, with_config
 from veldt.run.process import (
     Terminated,
@@ -127,7 +128,7 @@ def _info(given: dict[str, Any]) -> int:
     """what a run is, where it stands, its checkpoints, its result"""
     from veldt.dashboard.overview import about, summaries
 
-    run = _local_run(given["run_dir"], None)
+    run = local_run(given["run_dir"])
     return _say(dumps(summaries(run)[0]) if given["json"] else about(run))
 
 
@@ -182,13 +183,6 @@ def _resume(arguments: list[str], began: float) -> int:
     return _finish(lambda: resume(path, began, **changes))
 
 
-def _local_run(run_dir: str, checkpoint: str | None) -> Path:
-    """The directory of a run; a run in a store is downloaded first."""
-    from veldt.remote.location import local_run
-
-    return local_run(run_dir, checkpoint)
-
-
 def _finish(run: Callable[[], object]) -> int:
     """Call `run`; returns the exit code."""
     from veldt.backends.base import NodeFailure
@@ -216,7 +210,7 @@ def _play(given: dict[str, Any]) -> int:
     """play a game against a model of a run, in the terminal"""
     from veldt.commands.play import play_run
 
-    play_run(_local_run(given.pop("run_dir"), given["checkpoint"]), **given)
+    play_run(local_run(given.pop("run_dir"), given["checkpoint"]), **given)
     return 0
 
 
@@ -229,13 +223,12 @@ def _serve(given: dict[str, Any]) -> int:
     """answer the observations of simulators with the policy of a run, over gRPC"""
     from veldt.commands.serve import serve_run
 
-    return serve_run(_local_run(given.pop("run_dir"), given["checkpoint"]), **given)
+    return serve_run(local_run(given.pop("run_dir"), given["checkpoint"]), **given)
 
 
 def _watch(given: dict[str, Any]) -> int:
     """a live page of a run, running or ended"""
     from veldt.dashboard.child import check_installed, watch
-    from veldt.remote.location import follow_run
 
     check_installed()
     given["run_dir"] = str(follow_run(given["run_dir"]))
@@ -251,7 +244,7 @@ def _compare(given: dict[str, Any]) -> int:
         own = run_parser("train", architecture).parse([architecture, *words])
         return {name: value for name, value in own.items() if name != "architecture"}
 
-    runs = tuple(str(_local_run(run_dir, None)) for run_dir in given.pop("runs", ()))
+    runs = tuple(str(local_run(run_dir)) for run_dir in given.pop("runs", ()))
     return compare(Comparison(**given, runs=runs), options_of)
 
 
@@ -261,7 +254,7 @@ def _plot(given: dict[str, Any]) -> int:
         extra_module(library, f"veldt plot draws with {library}", extra="plots")
     from veldt.compare.report import plot
 
-    runs = [str(_local_run(run_dir, None)) for run_dir in given["run_dirs"]]
+    runs = [str(local_run(run_dir)) for run_dir in given["run_dirs"]]
     return _say(plot(runs, Path(given["out"])))
 
 
