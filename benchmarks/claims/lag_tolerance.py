@@ -36,13 +36,13 @@ class ManyWorkersAge(LearningClaim):
     )
     factors = settings(workers="workers")
     quick_settings = settings(env_steps=1_500, points=2, workers=(1, 4), seeds=2)
-    full_settings = settings(workers=(1, 4, 16), seeds=24)
+    full_settings = settings(workers=(1, 4, 16), seeds=48)
 
     workers: tuple[int, ...] = (1, 16)
     """Numbers of workers, comma separated."""
     env_steps: int = 8_000
     points: int = 4
-    seeds: int = 16
+    seeds: int = 32
 
     def kinds(self) -> list[Row]:
         """Workers of one environment each, and one worker with all environments."""
