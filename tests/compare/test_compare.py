@@ -123,7 +123,7 @@ def test_runs_that_exist_are_grouped_by_the_options_in_which_they_differ(tmp_pat
     made = [{"seed": 0}, {"seed": 1}, {"epochs": 2, "wrappers": {"time_limit": 99}}]
     for number, given in enumerate(made):
         veldt.train("ppo", "CartPole-v1", backend="serial", num_actors=1, total_env_steps=2100,
-                    evaluation_episodes=0, run_dir=tmp_path / str(number), **given)  # fmt: skip
+                    evaluation_episodes=1, run_dir=tmp_path / str(number), **given)  # fmt: skip
     found = existing([str(tmp_path / str(number)) for number in range(3)])
     assert {name: len(group) for name, group in found.items()} == {
         "ppo epochs=4 wrappers time_limit=null": 2,
@@ -134,6 +134,8 @@ def test_runs_that_exist_are_grouped_by_the_options_in_which_they_differ(tmp_pat
     for name, begins in (("curves.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.html", b"<!doctype")):
         assert cli.main(["plot", *map(str, sorted(tmp_path.glob("?"))), "--out", name]) == 0
         assert (tmp_path / name).read_bytes().startswith(begins)
+    height = int.from_bytes((tmp_path / "curves.png").read_bytes()[20:24], "big")
+    assert height == 2 * 420, "one evaluation is no curve, and has no panel"
     assert cli.main(["plot", str(tmp_path / "0"), "--out", "curves.txt"]) == 2
     with pytest.raises(ConfigurationError, match="holds no run"):
         existing([str(tmp_path)])
