@@ -20,8 +20,14 @@ class Fading(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 1, (2,))
     action_space = gymnasium.spaces.Discrete(2)
 
+    open = 0
+
     def __init__(self, steps: int = 400) -> None:
         self._left, self._row = steps, 0
+        Fading.open += 1
+
+    def close(self):
+        Fading.open -= 1
 
     def reset(self, *, seed=None, options=None):
         self._row = 0
@@ -96,8 +102,9 @@ def test_where_both_evaluate_alike_nothing_has_collapsed(tmp_path):
 
 def test_other_environments_of_the_same_spaces_can_be_played(collapsed, tmp_path):
     path, _ = collapsed
+    Fading.open = 0
     other = veldt.evaluate(path, 2, env=f"{__name__}:Fading")
-    assert other.returns == [40.0, 40.0]
+    assert (other.returns, Fading.open) == ([40.0, 40.0], 0)
     with pytest.raises(veldt.ConfigurationError, match=r"its observation is .*vector.4., not"):
         veldt.evaluate(path, 2, env="CartPole-v1")
 

@@ -9,7 +9,12 @@ import pytest
 from gymnasium import spaces
 from veldt_client import PolicyClient, described
 
-from veldt.environments.spaces import external_interface, external_spec, space_from
+from veldt.environments.spaces import (
+    MOST_NUMBERS,
+    external_interface,
+    external_spec,
+    space_from,
+)
 from veldt.wire import policy_pb2 as pb
 from veldt.wire.external import ExternalFormat, declared_interface
 from veldt.wire.protocol import Refused
@@ -102,8 +107,9 @@ def test_spaces_travel_as_text():
     )
     assert declared_interface(hello) == INTERFACE
     FORMAT.check_spaces(hello)
-    by_hand = {"type": "Discrete", "n": 3, "start": 0}
-    assert space_from(described(by_hand)) == spaces.Discrete(3)
+    for count in (3, MOST_NUMBERS):
+        by_hand = {"type": "Discrete", "n": count, "start": 0}
+        assert space_from(described(by_hand)) == spaces.Discrete(count)
     for text in ("{", '{"type": "Ball"}', '{"type": "Box", "shape": [-3]}', "[" * 5000):
         hello.action_space = text
         with pytest.raises(Refused, match="are invalid"):

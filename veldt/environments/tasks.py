@@ -104,7 +104,6 @@ class OneOfSeveral(gymnasium.Wrapper):
         allowed = np.arange(union.action.n) < union.num_actions[index]
         self._mask = {} if min(union.num_actions) == union.action.n else {ACTION_MASK: allowed}
         self._shape, self._dtype = union.observation.shape, union.observation.dtype
-        self._return = 0.0
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**arguments)
