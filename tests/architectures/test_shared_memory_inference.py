@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """GA3C and Sample Factory: actors without a network, idle agents, lag bounds."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 from torch import nn
 from wiring import OpenRun
+
+from veldt.roles.policies import SharedMemoryPolicy
+from veldt.types import Slot
 
 
 @pytest.mark.parametrize("architecture", ["ga3c", "sample_factory"])
@@ -26,6 +32,22 @@ def test_actors_hold_no_network(architecture):
         return [found for part in inside for found in modules(part, depth + 1)]
 
     assert not modules(actor)
+
+
+def test_an_answer_is_that_of_the_group_which_asked():
+    answers = []
+    requests = SimpleNamespace(
+        send=lambda slot, row: None, answered=lambda: answers.pop() if answers else None
+    )
+    network = OpenRun("sample_factory", num_actors=1, envs_per_actor=4).topology.network
+    policy = SharedMemoryPolicy(network, requests)
+    policy.open(None, [1, 1])
+    arrays = {"action": np.ones((2, 1), np.int64), "parameter_version": np.zeros((2, 1), np.int64)}
+    for group in range(2):
+        policy.request(group, Slot(group, arrays, np.zeros(0)), 1)
+    answers.append((1, 1))
+    assert policy.reply(0) is None
+    assert policy.reply(1).action.tolist() == [1]
 
 
 def test_an_annealed_agent_hands_over_its_trajectory_before_it_rests():

@@ -149,3 +149,5 @@ def test_noise_is_no_collapse(tmp_path):
     best.keep(Score(20.0, 3.0, False), Parameters(np.zeros(1, np.float32), 0), 10)
     assert not best.has_dropped(Score(10.0, 3.0, False))
     assert best.has_dropped(Score(-10.0, 3.0, False))
+    best._lowest = -20.0
+    assert not best.has_dropped(Score(5.0, 0.1, False)), "less than half of what was gained"

@@ -289,10 +289,8 @@ class BlockStore:
         return stream.slot if is_next else FREE
 
     def tail_entries(self, slot: int) -> np.ndarray:
-        """Entries [E] of the row after a block: its tail, or row 0 of the block that follows."""
-        if self.tail[slot] != FREE:
-            return self.first_tail + self.tail[slot] * self.num_envs + self._columns
-        return self.following[slot] * self.block_size + self._columns
+        """Entries [E] of the row after a block that no other follows."""
+        return self.first_tail + self.tail[slot] * self.num_envs + self._columns
 
     def put(self, trajectory: dict[str, np.ndarray], previous: int) -> int:
         """Copy a trajectory into a free slot and chain it to `previous`; returns the slot."""
