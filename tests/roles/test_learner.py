@@ -11,7 +11,7 @@ from veldt.losses.actor_critic import ActorCritic, ActorCriticOptions
 from veldt.networks import NetworkFactory, NetworkOptions
 from veldt.optimizers import OptimizerOptions, Schedule
 from veldt.roles.gradients import LocalOptimizer
-from veldt.roles.learner import Learner
+from veldt.roles.learner import MOST_DROPS_IN_A_ROW, FiniteGuard, Learner, NotFiniteError
 from veldt.types import DISCOUNTED_RETURN, Batch, Field, trajectory_layout
 
 STEPS, ENVS = 3, 2
@@ -112,3 +112,15 @@ def test_a_restored_learner_never_goes_back_to_an_older_version():
     other.load_state(older)
     assert other._version == 2
     np.testing.assert_array_equal(other._flat.numpy(), older["vector"])
+
+
+def test_too_many_gradients_in_a_row_that_are_not_finite_end_the_run():
+    told = context()
+    guard, drops = FiniteGuard(told), told.telemetry.counter("dropped.not_finite")
+    almost = [1] * (MOST_DROPS_IN_A_ROW - 1)
+    for dropped in (*almost, 0, *almost):
+        drops.add(dropped)
+        guard.check()
+    drops.add(1)
+    with pytest.raises(NotFiniteError):
+        guard.check()
