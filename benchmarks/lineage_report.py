@@ -149,15 +149,15 @@ def section(path: Path = RESULTS) -> str | None:
     for system in found.systems:
         cells = [_cell(found, task, system) for task in found.runs]
         lines.append(f"| {system} | " + " | ".join(cells) + " |")
-    tuned = " and ".join(f"`{name}`" for name in found.tuned_on_asterix)
+    tuned = ", ".join(f"`{name}`" for name in found.tuned_on_asterix)
     limits = " and ".join(f"{seconds:g}" for seconds in found.limits)
     lines += [
         "",
         f"Mean return of the last 100 training episodes after {limits} s, start included, with its"
         f" 95% interval over {found.seeds} seeds; then median seconds and env steps to the score in"
         " the head, halfway to the best. The best mean rank comes first. Defaults on two cores of"
-        f" {found.machine['cpu']} (`benchmarks/lineage.py`). No preset was tuned on Seaquest; on"
-        f" Asterix {tuned or 'none'} used one that was. Bands span the seeds.",
+        f" {found.machine['cpu']}, several runs at a time (`{found.machine['command']}`). No"
+        f" preset was tuned on Seaquest; on Asterix {tuned or 'none'} used one that was. Bands span the seeds.",
         "",
         f"![Scores of ten systems over seconds and env steps](images/{FIGURE.name})",
         "",
@@ -191,11 +191,11 @@ def _sentence(found: Lineage, one: str, other: str, where: str) -> str:
             if not np.isnan(between.mean):
                 shown = "" if between.sign == "undecided" else f" ({between})"
                 by_sign[between.sign].append(_short(task) + shown)
-        told = [f"{sign} on {' and '.join(names)}" for sign, names in by_sign.items() if names]
+        told = [f"{sign} on {', '.join(names)}" for sign, names in by_sign.items() if names]
         if not told:
             return ""
-        parts.append(f"after equal {'steps' if same_steps else 'seconds'} {', '.join(told)}")
-    return f"- `{one}`, `{other}` ({where}): {', '.join(parts)}."
+        parts.append(f"After equal {'steps' if same_steps else 'seconds'} {'; '.join(told)}")
+    return f"- `{one}`, `{other}` ({where}). {'. '.join(parts)}."
 
 
 def draw(found: Lineage, path: Path) -> None:
@@ -218,6 +218,7 @@ def draw(found: Lineage, path: Path) -> None:
             axis.tick_params(labelsize=9)
             if row:
                 axis.set_xscale("log")
+                axis.xaxis.set_minor_formatter("")
             else:
                 axis.set_title(_short(task), fontsize=11)
     axes[0][0].set_ylabel("mean return of 100 episodes")
