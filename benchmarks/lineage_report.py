@@ -157,7 +157,8 @@ def section(path: Path = RESULTS) -> str | None:
         f" 95% interval over {found.seeds} seeds; then median seconds and env steps to the score in"
         " the head, halfway to the best. The best mean rank comes first. Defaults on two cores of"
         f" {found.machine['cpu']}, several runs at a time (`{found.machine['command']}`). No"
-        f" preset was tuned on Seaquest; on Asterix {tuned or 'none'} used one that was. Bands span the seeds.",
+        f" preset was tuned on Seaquest; on Asterix {tuned or 'none'} used one that was. Bands span"
+        " the seeds.",
         "",
         f"![Scores of ten systems over seconds and env steps](images/{FIGURE.name})",
         "",

@@ -499,7 +499,7 @@ def main() -> None:
     _write("planning.md", planning_page((DOCS / "planning.md").read_text(encoding="utf-8")))
     _write("peers.md", benchmark("peers_report").page())
     scores = benchmark("scores_report")
-    more = (benchmark(name).section() for name in ("multi_task", "pqn_pong", "gpu_report"))
+    more = (benchmark(name).section() for name in ("multi_task", "pong", "gpu_report"))
     _write("scores.md", "\n".join((scores.page(), "".join(more))))
     choosing = (DOCS / "choosing.md").read_text(encoding="utf-8")
     _write("choosing.md", _filled(choosing, scores.choosing_block()))

@@ -16,7 +16,7 @@ def test_an_order_is_undecided_where_the_interval_contains_zero(tmp_path):
             for seed, score in enumerate(scores):
                 curve = [(1.0, 0, None), (2.0, 10, 0.5), (3.0, last, score)]
                 run = {"task": "CartPole-v1", "system": system, "seed": seed, "max_seconds": 3.0}
-                run |= {"mean_return_100": score, "curve": curve, "machine": {"cpu": "a cpu"}}
+                run |= {"mean_return_100": score, "curve": curve, "machine": {"cpu": "a", "command": "b"}}
                 run["chosen"] = {"preset": "grids" if system == "a3c" else "control"}
                 print(json.dumps(run), file=file)
             print(json.dumps({**run, "seed": 3, "error": "exit code 1"}), file=file)
@@ -27,4 +27,4 @@ def test_an_order_is_undecided_where_the_interval_contains_zero(tmp_path):
     assert "on Asterix `a3c` used one that was." in text
     [against_dqn] = [line for line in text.splitlines() if line.startswith("- `gorila`, `dqn`")]
     assert against_dqn.count("undecided on CartPole") == 2
-    assert "after equal seconds above on CartPole (9.83 ± 2.59), after equal steps below" in text
+    assert "After equal seconds above on CartPole (9.83 ± 2.59). After equal steps below" in text
