@@ -16,7 +16,8 @@ def test_an_order_is_undecided_where_the_interval_contains_zero(tmp_path):
             for seed, score in enumerate(scores):
                 curve = [(1.0, 0, None), (2.0, 10, 0.5), (3.0, last, score)]
                 run = {"task": "CartPole-v1", "system": system, "seed": seed, "max_seconds": 3.0}
-                run |= {"mean_return_100": score, "curve": curve, "machine": {"cpu": "a", "command": "b"}}
+                run |= {"mean_return_100": score, "curve": curve}
+                run["machine"] = {"cpu": "a", "command": "b"}
                 run["chosen"] = {"preset": "grids" if system == "a3c" else "control"}
                 print(json.dumps(run), file=file)
             print(json.dumps({**run, "seed": 3, "error": "exit code 1"}), file=file)
