@@ -49,8 +49,7 @@ TRAINED = {
     # What the preset `grids` of pqn says since.
     "minatar_breakout": "pqn --env MinAtar/Breakout-v1 --total-env-steps 3000000",
     "pendulum": "ppo --env Pendulum-v1 --total-env-steps 500000",
-    "pong": "ppo --env ALE/Pong-v5 --env-options repeat_action_probability=0.0"
-    " --target-return 18",
+    "pong": "ppo --env ALE/Pong-v5 --env-options repeat_action_probability=0.0 --target-return 18",
     "tic_tac_toe": "league --env veldt:tic_tac_toe --env-options opening_moves=4"
     " --total-env-steps 2000000",
     "connect_four": "league --env veldt:connect_four --env-options opening_moves=2"
