@@ -132,6 +132,8 @@ def test_evaluations_during_a_run_make_a_curve(tmp_path, every, steps, capsys):
     rows = [row for row in metric_rows(tmp_path / "run") if EVALUATION in row]
     assert rows[-1][EVALUATION] == result.evaluations[-1]["return"] == result.evaluation_return
     assert f"evaluation after {ages[0]:,} env steps:" in capsys.readouterr().out
+    [events] = (tmp_path / "run" / "tensorboard").iterdir()
+    assert EVALUATION.encode() in events.read_bytes()
     more = {"total_env_steps": steps + 1_000, "evaluate_every": 500}
     resumed = veldt.resume(tmp_path / "run", **more)
     again = [entry["env_steps"] for entry in resumed.evaluations]
