@@ -23,6 +23,7 @@ PAPERS = (
     ("gorila", "dqn", "in 41 of 49 games"),
     ("a3c", "gorila", "in the median of 57 games"),
     ("a2c", "a3c", "or equal"),
+    ("ppo", "a2c", "best of three in 30 of 49 games, A2C in one"),
     ("apex", "a3c", "in the median of 57 games"),
     ("impala", "a3c", "in the median of 57 games"),
 )

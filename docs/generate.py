@@ -295,6 +295,7 @@ LINEAGE = (
 """From, to, what was wrong, what changed, and the claims that examine it."""
 
 _ELSEWHERE = {
+    "ppo": "[Ten systems side by side](#ten-systems-side-by-side) has both.",
     "sebulba": "Equal bits with any timing are [tested](lag.md#bound-it); [Scores](scores.md) has"
     " its steps and seconds beside those of `sample_factory`.",
     "areal": "The atlas of [Lag](lag.md#what-it-costs-and-what-helps) examines its decoupled clip,"
