@@ -151,11 +151,17 @@ class PolicyGroup(PolicyValueNetwork):
     def heads(self) -> list[nn.Linear]:
         return [each.head for each in self.policies]
 
-    def step(self, *rows: Any) -> tuple[PolicyValueOutput, State]:
-        return self.picked(rows[0], [each.step(*rows) for each in self.policies])
+    def step(
+        self, observations: Observations, state: State, first: Tensor
+    ) -> tuple[PolicyValueOutput, State]:
+        found = [each.step(observations, state, first) for each in self.policies]
+        return self.picked(observations, found)
 
-    def unroll(self, *rows: Any) -> tuple[PolicyValueOutput, State]:
-        return self.picked(rows[0], [each.unroll(*rows) for each in self.policies])
+    def unroll(
+        self, observations: Observations, state: State, first: Tensor
+    ) -> tuple[PolicyValueOutput, State]:
+        found = [each.unroll(observations, state, first) for each in self.policies]
+        return self.picked(observations, found)
 
     def picked(
         self, observations: Observations, found: Sequence[tuple[Any, State]]
