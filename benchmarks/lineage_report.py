@@ -138,9 +138,10 @@ def section(path: Path = RESULTS) -> str | None:
         "",
         f"Mean return of 20 fresh episodes, with its 95% interval over {found.seeds} seeds, by the"
         f" newest weights that could be evaluated within {limits} s of the start of a run; then the"
-        " env steps that they had been trained for (median). The best mean rank comes"
-        f" first. Defaults on two cores of {found.machine['cpu']}, several runs at a time "
-        f" (`{found.machine['command']}`). No preset was tuned on Seaquest; on Asterix {tuned or 'none'} used one that was.",
+        " env steps that they had been trained for (median). The best mean rank comes first."
+        f" Defaults on two cores of {found.machine['cpu']}, several runs at a time"
+        f" (`{found.machine['command']}`). No preset was tuned on Seaquest; on Asterix"
+        f" {tuned or 'none'} used one that was.",
         "",
         "The figure shows training episodes; bands span the seeds. Those of `dqn`, `gorila` and"
         " `apex` explore at random, so their curves lie below what their policies can do.",
